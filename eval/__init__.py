@@ -1,0 +1,1 @@
+"""Evaluation of runs (the next releases fill this package)."""

@@ -1,0 +1,1 @@
+"""The index on disk: segments of vectors and documents, one manifest that commits them."""

@@ -1,0 +1,1 @@
+"""Training of encoders and rerankers (the next releases fill this package)."""
