@@ -1,0 +1,104 @@
+"""Files that are whole or absent: atomic writes, hashes, and the lock of a single writer."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from retrieval.errors import DataError, IndexLockedError
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable (a rename is not, until its folder is synced)."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an operating system's refusal to write into one line that names the place.
+
+    Raises:
+        DataError: Permission denied, no space left, a missing parent folder, and the like.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"cannot write {error.filename or path}: {reason}") from error
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a binary file that takes the place of `path` only when the block ends without an error.
+
+    Raises:
+        DataError: The file cannot be written; nothing is left behind.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with writing(path):
+            stream = temporary.open("wb")
+        with stream:
+            yield stream
+            with writing(path):
+                stream.flush()
+                os.fsync(stream.fileno())
+        with writing(path):
+            temporary.replace(path)
+            sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def writer_lock(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs; the file is gone afterwards.
+
+    The lock belongs to the process (`flock`), so a killed writer leaves none behind, at most its file.
+
+    Raises:
+        IndexLockedError: Another process holds it.
+        DataError: The file cannot be made.
+    """
+    with writing(path):
+        handle = _locked(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _locked(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+                os.ftruncate(handle, 0)
+                os.write(handle, str(os.getpid()).encode())
+                return handle
+            os.close(handle)  # its last owner removed the file between our open and our lock
+        except BlockingIOError:
+            owner = os.pread(handle, 20, 0).decode() or "unknown"
+            os.close(handle)
+            raise IndexLockedError(
+                f"another process (pid {owner}) is writing to {path.parent}; wait for it or stop it"
+            ) from None
