@@ -1,0 +1,31 @@
+"""Fixtures shared by all tests."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # tests ask no hub; set before anything imports huggingface_hub
+
+
+def _load_tiny() -> Any:
+    """tests/tiny.py as a module called ``tiny``: under importlib mode the folder is not on sys.path."""
+    if "tiny" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("tiny", Path(__file__).with_name("tiny.py"))
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["tiny"] = module
+        spec.loader.exec_module(module)
+    return sys.modules["tiny"]
+
+
+_load_tiny()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes tiny random models by name: ``tiny("mean")`` is the folder of one; see tests/tiny.py."""
+    return _load_tiny().TinyModels(tmp_path_factory.mktemp("models"))
