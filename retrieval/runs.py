@@ -35,8 +35,8 @@ def read_queries(source: str | Path | BinaryIO) -> dict[str, str]:
 
     JSONL holds one object a line, with an id (`_id`, `id`, `query_id`, `qid`, ...) and a text (`text`,
     `query`, `question`). TSV holds `id<TAB>text` without quoting, or names its columns in a first row that
-    starts with one of those id names. The suffix decides (`.jsonl .ndjson .json`, `.tsv .txt`); if none of these,
-    a first line that starts with `{` means JSONL.
+    starts with one of those id names. The suffix decides (`.jsonl .ndjson .json`, `.tsv .txt`); if none of
+    these, a first line that starts with `{` means JSONL.
 
     Args:
         source: A file, or an open binary stream such as `sys.stdin.buffer`.
