@@ -26,8 +26,7 @@ ID_NAMES = ("_id", "id", "query_id", "query-id", "queryid", "qid")
 TEXT_NAMES = ("text", "query", "question", "query_text")
 _TREC_COLUMNS = "query_id 0 doc_id grade"
 _BEIR_COLUMNS = "query-id<TAB>corpus-id<TAB>score"
-# ASCII blanks only, as in trec_eval: a no-break space is part of an id.
-_cells = re.compile(r"[^ \t\r\n\f\v]+").findall
+_words = re.compile(r"[^ \t\r\n\f\v]+").findall
 
 
 def read_queries(source: str | Path | BinaryIO) -> dict[str, str]:
@@ -228,6 +227,11 @@ def _run_lines(results: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> 
             previous = (score, doc_id)
             seen.add(doc_id)
             yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n".encode()
+
+
+def _cells(line: str) -> list[str]:
+    """Split at ASCII blanks only, as trec_eval does: a no-break space is part of an id."""
+    return line.split() if line.isascii() else _words(line)  # split is four times as fast
 
 
 def _fits_run(word: str) -> bool:
