@@ -38,13 +38,13 @@ from typing import Any
 
 MIN_TEXT = 20  # characters; a shorter docstring says no more than the name
 MIN_MEMBER_TEXT = (
-    50  # for methods and properties, but not of builtins: list.append is short and worth finding
+    50  # for methods and properties; not of builtins, where list.append is short and worth finding
 )
 JOKES = "antigravity this"
 TOOLS = "distutils ensurepip idlelib lib2to3 pydoc pydoc_data turtledemo venv"
 DROWNING = "tkinter turtle"  # 800 methods of one kind would drown the rest
-REMOVED = """aifc asynchat asyncore audioop cgi cgitb chunk crypt imghdr imp mailcap msilib nis nntplib ossaudiodev pipes
-    smtpd sndhdr spwd sre_compile sre_constants sre_parse sunau telnetlib uu xdrlib"""  # from newer Pythons
+REMOVED = """aifc asynchat asyncore audioop cgi cgitb chunk crypt imghdr imp mailcap msilib nis nntplib ossaudiodev
+    pipes smtpd sndhdr spwd sre_compile sre_constants sre_parse sunau telnetlib uu xdrlib"""  # from newer Pythons
 REACHED_THROUGH_OS = "genericpath nt ntpath nturl2path posix"
 TERMINAL = "readline"  # changes the terminal when imported
 EXAMPLES = "xxlimited xxlimited_35 xxsubtype"
@@ -52,10 +52,10 @@ SKIPPED = set(" ".join([JOKES, TOOLS, DROWNING, REMOVED, REACHED_THROUGH_OS, TER
 SKIPPED_PARTS = {"test", "tests", "__main__"}
 PUBLIC_NAMES = {"posixpath": "os.path"}
 PRIVATE_HOMES = {
+    "genericpath",
     "nt",
     "posix",
-    "genericpath",
-}  # no underscore, but os and os.path are where their names belong
+}  # no underscore, yet users know their names from os and os.path
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -74,18 +74,9 @@ class Document:
 
     def as_json(self) -> str:
         """Return the document as one line of JSON."""
-        return json.dumps(
-            {
-                "_id": self.name,
-                "title": self.title,
-                "text": self.text,
-                "module": self.module,
-                "kind": self.kind,
-                "line": self.line,
-                "source": self.source,
-            },
-            ensure_ascii=False,
-        )
+        fields = {"_id": self.name, "title": self.title, "text": self.text}
+        metadata = {"module": self.module, "kind": self.kind, "line": self.line, "source": self.source}
+        return json.dumps(fields | metadata, ensure_ascii=False)
 
 
 @dataclass(frozen=True, kw_only=True)
