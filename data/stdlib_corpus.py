@@ -37,25 +37,22 @@ from pathlib import Path
 from typing import Any
 
 MIN_TEXT = 20  # characters; a shorter docstring says no more than the name
-MIN_MEMBER_TEXT = (
-    50  # for methods and properties; not of builtins, where list.append is short and worth finding
-)
+# For methods and properties, but not of builtins: list.append is short and worth finding.
+MIN_MEMBER_TEXT = 50
 JOKES = "antigravity this"
 TOOLS = "distutils ensurepip idlelib lib2to3 pydoc pydoc_data turtledemo venv"
 DROWNING = "tkinter turtle"  # 800 methods of one kind would drown the rest
-REMOVED = """aifc asynchat asyncore audioop cgi cgitb chunk crypt imghdr imp mailcap msilib nis nntplib ossaudiodev
-    pipes smtpd sndhdr spwd sre_compile sre_constants sre_parse sunau telnetlib uu xdrlib"""  # from newer Pythons
+# from Python 3.12 or 3.13
+REMOVED = """aifc asynchat asyncore audioop cgi cgitb chunk crypt imghdr imp mailcap msilib nis nntplib
+    ossaudiodev pipes smtpd sndhdr spwd sre_compile sre_constants sre_parse sunau telnetlib uu xdrlib"""
 REACHED_THROUGH_OS = "genericpath nt ntpath nturl2path posix"
 TERMINAL = "readline"  # changes the terminal when imported
 EXAMPLES = "xxlimited xxlimited_35 xxsubtype"
 SKIPPED = set(" ".join([JOKES, TOOLS, DROWNING, REMOVED, REACHED_THROUGH_OS, TERMINAL, EXAMPLES]).split())
 SKIPPED_PARTS = {"test", "tests", "__main__"}
 PUBLIC_NAMES = {"posixpath": "os.path"}
-PRIVATE_HOMES = {
-    "genericpath",
-    "nt",
-    "posix",
-}  # no underscore, yet users know their names from os and os.path
+# No underscore, yet users know their names from os and os.path.
+PRIVATE_HOMES = {"genericpath", "nt", "posix"}
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
