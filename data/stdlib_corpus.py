@@ -194,11 +194,12 @@ class Library:
 
 
 def _source_files(root: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        if parts and parts[0] in sys.stdlib_module_names and not SKIPPED_PARTS.intersection(parts):
-            yield ".".join(parts), path
+    for top in sorted(sys.stdlib_module_names):  # not all of root: site-packages may lie below it
+        for path in [root / f"{top}.py", *sorted((root / top).rglob("*.py"))]:
+            parts = path.relative_to(root).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            if path.is_file() and not SKIPPED_PARTS.intersection(parts):
+                yield ".".join(parts), path
 
 
 def _top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
