@@ -1,0 +1,478 @@
+"""Writing an index: parts as they come, one commit at the end.
+
+A first build works in a hidden folder beside the index and becomes it by one rename. A change of an existing index
+works in `.building` inside it, moves its new files into place and replaces the manifest. A killed writer leaves whole
+parts behind; the same call finds them and goes on after the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retrieval.columns import unify
+from retrieval.errors import ConfigError, IndexFormatError
+from retrieval.files import atomic_write, sync_folder, writer_lock, writing
+from retrieval.index.manifest import (
+    MANIFEST,
+    ApproximateEntry,
+    DeletedEntry,
+    FileEntry,
+    Manifest,
+    SegmentEntry,
+    staging_folder,
+)
+from retrieval.index.reader import Index, exact_search
+from retrieval.index.segment import Rows, Segment, write_file, write_segment
+from retrieval.index.vectors import ApproximateIndex, VectorDtype, checked, plan, tune
+
+log = logging.getLogger(__name__)
+
+_STALE_SHARE = 0.1  # of the rows, not yet in the approximate index, before it is built anew
+_RECALL_SAMPLE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexSpec:
+    """What all vectors of an index have in common.
+
+    Attributes:
+        dim: Dimension.
+        metric: cosine (unit rows) or dot.
+        vector_dtype: float32 or float16.
+        index_type: auto, flat, hnsw, ivf, ivfpq or a FAISS factory string.
+        encoder: Identity of the model, or None.
+        text: How text was made.
+    """
+
+    dim: int
+    metric: str
+    vector_dtype: VectorDtype = "float32"
+    index_type: str = "auto"
+    encoder: dict[str, Any] | None = None
+    text: dict[str, Any]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> IndexSpec:
+        """Return the spec of an existing index."""
+        return cls(
+            dim=manifest.dim,
+            metric=manifest.metric,
+            vector_dtype="float16" if manifest.vector_dtype == "float16" else "float32",
+            index_type=manifest.index_type,
+            encoder=manifest.encoder,
+            text=manifest.text,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Documents that are safely in the staging folder: a checkpoint."""
+
+    segment: SegmentEntry
+    documents: int
+    empty: int
+
+    @classmethod
+    def read(cls, path: Path) -> Part:
+        """Read a checkpoint's entry."""
+        body = json.loads(path.read_bytes())
+        entry = body["segment"]
+        files = {name: FileEntry(**entry[name]) for name in ("documents", "vectors")}
+        return cls(**{**body, "segment": SegmentEntry(**{**entry, **files})})
+
+
+class Writer:
+    """One change of an index, under its lock. Made by `writing_index`; used as `add`, `delete`, `commit`."""
+
+    def __init__(self, path: Path, base: Index | None, spec: IndexSpec, *, generation: int) -> None:
+        """Choose the staging folder (see `writing_index`).
+
+        Args:
+            path: The index folder.
+            base: The generation whose documents the change keeps, or None for a new index.
+            spec: Of the index to be.
+            generation: The one that a commit will make; above 1 the index exists.
+        """
+        self.path = path
+        self.base = base
+        self.spec = spec
+        self.generation = generation
+        self.staging = staging_folder(path) if generation == 1 else path / ".building"
+        self.parts: list[Part] = []
+        self.notices: list[str] = []
+        self._deleted: list[np.ndarray] = []
+
+    def resume(self, inputs: str | None) -> None:
+        """Take over the whole parts of an unfinished build of the same inputs and settings; drop any others.
+
+        Args:
+            inputs: Fingerprint of the documents; None for inputs that cannot be read again.
+        """
+        # The index type is no part of this: it is only looked at when all vectors are there.
+        settings = {**asdict(replace(self.spec, index_type="")), "inputs": inputs, "generation": self.generation}
+        marker = self.staging / "build.json"
+        wanted = json.dumps(settings, sort_keys=True).encode()
+        if inputs is not None and marker.exists() and marker.read_bytes() == wanted:
+            self.parts = list(self._whole_parts())
+        else:
+            if marker.exists():
+                self.notices.append("an unfinished build of other inputs or settings was discarded")
+            self._discard()
+        with writing(self.staging):
+            self.staging.mkdir(parents=True, exist_ok=True)
+        for leftover in ("segments", "ann", "deleted", MANIFEST):  # of a commit that was cut short
+            _remove(self.staging / leftover)
+        for part in self._part_folders()[len(self.parts) :]:
+            _remove(part)
+        with atomic_write(marker) as stream:
+            stream.write(wanted)
+
+    def _part_folders(self) -> list[Path]:
+        return sorted((self.staging / "parts" / "segments").glob("*"))
+
+    def _whole_parts(self) -> Iterator[Part]:
+        folder = self.staging / "parts"
+        for number in range(len(self._part_folders())):
+            try:
+                part = Part.read(folder / f"{number:06d}.json")
+                for file in (part.segment.documents, part.segment.vectors):
+                    file.check(folder, verify=True)
+            except (OSError, ValueError, KeyError, TypeError):  # IndexFormatError is a ValueError
+                return
+            yield part
+
+    def kept_ids(self) -> Iterator[pa.Array]:
+        """Yield the doc_id of every document in the parts taken over, in order, a part at a time."""
+        for part in self.parts:
+            segment = self._open_part(part)
+            passage = segment.column("passage")
+            first = pc.or_(pc.is_null(passage), pc.equal(pc.fill_null(passage, 0), 0))
+            yield segment.column("doc_id").filter(first).combine_chunks()
+
+    def _open_part(self, part: Part) -> Segment:
+        return Segment(self.staging / "parts", part.segment, dim=self.spec.dim)
+
+    def add(self, passages: pa.RecordBatch | pa.Table, vectors: np.ndarray, *, documents: int, empty: int) -> None:
+        """Write the passages of some documents as one checkpoint.
+
+        Args:
+            passages: n rows with doc_id, title, text, passage (null for a document without searchable text), start,
+                end and metadata.
+            vectors: (n, dim) float32, unit rows under cosine; zeros for documents without searchable text.
+            documents: How many documents they are.
+            empty: How many of them are without searchable text.
+
+        Raises:
+            DataError: Vectors that do not fit, or a place that cannot be written.
+        """
+        vectors = checked(vectors, self.spec.dim, what="vectors")
+        number = f"{len(self.parts):06d}"
+        folder = self.staging / "parts"
+        table = pa.Table.from_batches([passages]) if isinstance(passages, pa.RecordBatch) else passages
+        segment = write_segment(
+            folder,
+            number,
+            schema=table.schema,
+            batches=table.combine_chunks().to_batches(max_chunksize=8192),
+            blocks=[vectors],
+            rows=table.num_rows,
+            dim=self.spec.dim,
+            dtype=self.spec.vector_dtype,
+        )
+        part = Part(segment=segment, documents=documents, empty=empty)
+        with atomic_write(folder / f"{number}.json") as stream:  # from here on the part counts
+            stream.write(json.dumps(asdict(part)).encode())
+        self.parts.append(part)
+
+    def delete(self, rows: np.ndarray) -> None:
+        """Mark rows of the present generation as deleted, from the commit on."""
+        self._deleted.append(rows)
+
+    def commit(self) -> Manifest:
+        """Publish everything at once.
+
+        Raises:
+            ConfigError: The index type cannot be built from these vectors.
+            DataError: A place that cannot be written.
+        """
+        old = [] if self.base is None else list(self.base.manifest.segments)
+        new = [self._merged()] if self.parts else []
+        return self._publish(old, new)
+
+    def compact(self) -> Manifest:
+        """Rewrite the live rows into one segment, free of tombstones, and publish it."""
+        base = self._required_base()
+        rows = base.rows.rows - len(base.deleted_rows)
+        segment = write_segment(
+            self.staging,
+            self._segment_id,
+            schema=unify([segment.schema for segment in base.rows.segments]) if base.rows.segments else pa.schema([]),
+            batches=(batch for batch, _ in base.batches()),
+            blocks=(vectors for _, vectors in base.batches()),
+            rows=rows,
+            dim=self.spec.dim,
+            dtype=self.spec.vector_dtype,
+        )
+        self._deleted = []
+        return self._publish([], [segment] if rows else [], keep_counts=True)
+
+    @property
+    def _segment_id(self) -> str:
+        return f"{self.generation:06d}"
+
+    def _required_base(self) -> Index:
+        if self.base is None:
+            raise IndexFormatError(f"no index at {self.path}")
+        return self.base
+
+    def _merged(self) -> SegmentEntry:
+        """Copy all parts into one segment; one part is open at a time, so memory does not grow with the corpus."""
+        schema = unify([self._open_part(part).schema for part in self.parts])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for part in self.parts:
+                yield from self._open_part(part).batches
+
+        def blocks() -> Iterator[np.ndarray]:
+            for part in self.parts:
+                yield from Rows([self._open_part(part)], dim=self.spec.dim).blocks(8192)
+
+        return write_segment(
+            self.staging,
+            self._segment_id,
+            schema=schema,
+            batches=batches(),
+            blocks=blocks(),
+            rows=sum(part.segment.rows for part in self.parts),
+            dim=self.spec.dim,
+            dtype=self.spec.vector_dtype,
+        )
+
+    def _publish(self, old: list[SegmentEntry], new: list[SegmentEntry], *, keep_counts: bool = False) -> Manifest:
+        segments = old + new
+        deleted = self._all_deleted() if old else np.empty(0, np.int64)
+        documents, empty, passages = self._counts(segments, deleted, keep=keep_counts)
+        approximate, notices = self._approximate(old, new)
+        self.notices += notices
+        manifest = Manifest(
+            generation=self.generation,
+            dim=self.spec.dim,
+            metric=self.spec.metric,
+            vector_dtype=self.spec.vector_dtype,
+            index_type=self.spec.index_type,
+            encoder=self.spec.encoder,
+            text=self.spec.text,
+            documents=documents,
+            passages=passages,
+            empty=empty,
+            segments=segments,
+            deleted=self._write_deleted(deleted) if len(deleted) else None,
+            approximate=approximate,
+        )
+        with writing(self.path):
+            self._move_into_place(manifest)
+        return manifest
+
+    def _all_deleted(self) -> np.ndarray:
+        before = self._required_base().deleted_rows
+        return np.unique(np.concatenate([before, *self._deleted]))
+
+    def _counts(self, segments: Sequence[SegmentEntry], deleted: np.ndarray, *, keep: bool) -> tuple[int, ...]:
+        documents = sum(part.documents for part in self.parts)
+        empty = sum(part.empty for part in self.parts)
+        if self.base is not None:
+            gone = np.setdiff1d(deleted, self.base.deleted_rows) if not keep else np.empty(0, np.int64)
+            rows = [self.base.passage(int(row)) for row in gone]
+            documents += self.base.manifest.documents - len({row["doc_id"] for row in rows})
+            empty += self.base.manifest.empty - sum(row["passage"] is None for row in rows)
+        return documents, empty, sum(segment.rows for segment in segments) - len(deleted)
+
+    def _write_deleted(self, deleted: np.ndarray) -> DeletedEntry:
+        def fill(sink: BinaryIO) -> None:
+            np.save(sink, deleted, allow_pickle=False)
+
+        name = f"deleted/{self._segment_id}.npy"
+        return DeletedEntry(rows=len(deleted), file=write_file(self.staging, name, fill))
+
+    def _approximate(
+        self, old: list[SegmentEntry], new: list[SegmentEntry]
+    ) -> tuple[ApproximateEntry | None, list[str]]:
+        total = sum(segment.rows for segment in old + new)
+        chosen = plan(self.spec.index_type, rows=total, dim=self.spec.dim)
+        notices = [chosen.notice] if chosen.notice else []
+        if chosen.factory is None or total == 0:
+            return None, notices
+        present = None if self.base is None else self.base.manifest.approximate
+        if present and set(present.segments) <= {segment.id for segment in old}:
+            covered = sum(segment.rows for segment in old if segment.id in present.segments)
+            if total - covered <= _STALE_SHARE * total:
+                return present, []
+        opened = [] if self.base is None else [s for s in self.base.rows.segments if s.id in {e.id for e in old}]
+        rows = Rows([*opened, *(Segment(self.staging, e, dim=self.spec.dim) for e in new)], dim=self.spec.dim)
+        log.info("building %s over %d passages", chosen.factory, total)
+        built = ApproximateIndex.build(chosen.factory, rows)
+        sample = np.sort(np.random.default_rng(0).choice(total, min(_RECALL_SAMPLE, total), replace=False))
+        recall = tune(built, rows, _neighbours(rows, sample), sample)
+        name = f"ann/{self._segment_id}.faiss"
+        entry = ApproximateEntry(
+            factory=chosen.factory,
+            segments=[segment.id for segment in old + new],
+            parameters=built.parameters,
+            recall_at_10=round(recall, 4),
+            recall_sample=len(sample),
+            file=write_file(self.staging, name, built.write),
+        )
+        return entry, notices
+
+    def _move_into_place(self, manifest: Manifest) -> None:
+        if self.generation == 1:
+            manifest.write(self.staging)
+            self.staging.rename(self.path)
+            sync_folder(self.path.parent)
+        else:
+            for entry in manifest.files():
+                source, target = self.staging / entry.path, self.path / entry.path
+                if source.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    source.replace(target)
+                    sync_folder(target.parent)
+            sync_folder(self.path)
+            manifest.write(self.path)
+        clean(self.path, manifest)
+
+    def _discard(self) -> None:
+        with writing(self.staging):
+            _remove(self.staging)
+
+    def abandon(self) -> None:
+        """After an error: keep whole parts for the next try, remove the folder if there are none."""
+        if self.parts:
+            documents = sum(part.documents for part in self.parts)
+            log.warning("%d documents are encoded and kept: repeat the command to go on after them", documents)
+        else:
+            _remove(self.staging)
+
+
+def _neighbours(rows: Rows, sample: np.ndarray) -> list[np.ndarray]:
+    """The 10 nearest rows of each sampled row, by exact search, without itself."""
+    found = exact_search(rows, rows.take(sample), min(11, rows.rows))
+    return [near[near != row][:10] for row, (_, near) in zip(sample, found, strict=True)]
+
+
+def clean(path: Path, manifest: Manifest) -> None:
+    """Remove what the manifest does not list: older generations' files and the staging folders.
+
+    Readers that have them mapped keep them until they close.
+    """
+    listed = {entry.path for entry in manifest.files()}
+    for name in ("segments", "deleted", "ann"):
+        for file in (path / name).rglob("*"):
+            if file.is_file() and file.relative_to(path).as_posix() not in listed:
+                file.unlink(missing_ok=True)
+        for folder in (*(path / name).glob("*"), path / name):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+    for leftover in (".building", "parts", "build.json"):
+        _remove(path / leftover)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_index(
+    path: Path,
+    *,
+    spec: IndexSpec | None = None,
+    inputs: str | None = None,
+    overwrite: bool = False,
+) -> Iterator[Writer]:
+    """Open an index for one change, alone.
+
+    With `spec` the index is made new: `path` must not exist, or `overwrite` is set and the present index answers until
+    the commit. Without it the present index is changed.
+
+    Args:
+        path: The index folder.
+        spec: Of a new index, or None to change the one there.
+        inputs: Fingerprint of the documents that will be added; an unfinished build with the same one is resumed.
+        overwrite: Whether an index may be there already.
+
+    Raises:
+        ConfigError: `path` is in the way.
+        IndexFormatError: No index to change.
+        IndexLockedError: Another process is writing.
+        DataError: The folder cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        exists = _lock(stack, path)
+        if spec is not None:
+            if exists and not overwrite:
+                raise ConfigError(
+                    f"{path} is an index already; give --overwrite to replace it, or extend it with `retrieve add`"
+                )
+            if not exists:
+                check_free(path)
+            writer = Writer(path, None, spec, generation=_next_generation(path) if exists else 1)
+        else:
+            base = Index.open(path)
+            generation = base.manifest.generation + 1
+            writer = Writer(path, base, IndexSpec.of(base.manifest), generation=generation)
+        try:
+            writer.resume(inputs)
+            yield writer
+        except BaseException:
+            writer.abandon()
+            raise
+
+
+def _next_generation(path: Path) -> int:
+    """The generation after the present one, also where a damaged manifest no longer tells it."""
+    try:
+        return Manifest.read(path).generation + 1
+    except IndexFormatError:
+        used = [int(folder.name) for folder in (path / "segments").glob("*") if folder.name.isdigit()]
+        return max(used, default=1) + 1
+
+
+def check_free(path: Path) -> None:
+    """Refuse a path where something stands that is no index.
+
+    Raises:
+        ConfigError: A file, or a folder with other things in it.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ConfigError(f"{path} is not a folder; give a new folder for the index")
+    if path.is_dir() and not (path / MANIFEST).exists() and any(path.iterdir()):
+        raise ConfigError(f"{path} holds other files and is no index; give a new folder for the index")
+
+
+def _lock(stack: contextlib.ExitStack, path: Path) -> bool:
+    """Take the lock, inside an index that exists and beside one that does not; return whether it exists."""
+    while True:
+        exists = (path / MANIFEST).exists()
+        lock = path / ".lock" if exists else path.with_name(f".{path.name}.lock")
+        with contextlib.ExitStack() as attempt:
+            if not exists:
+                with writing(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+            attempt.enter_context(writer_lock(lock))
+            if exists == (path / MANIFEST).exists():  # else another writer finished or moved it meanwhile
+                stack.push(attempt.pop_all())
+                return exists
+

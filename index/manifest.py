@@ -1,0 +1,198 @@
+"""The manifest: what an index consists of, and the commit point of every change.
+
+A reader sees the files that `manifest.json` lists and no others. The file carries a checksum of itself, and for each
+other file its size and SHA-256. Nothing in an index is a pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retrieval.errors import IndexFormatError
+from retrieval.files import atomic_write, sha256
+
+FORMAT = "retrieve-rerank index"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+_HASH_ALWAYS = 16 * 2**20  # bytes; larger files are hashed on request
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A file of the index: path relative to the index, size in bytes, SHA-256."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+    def check(self, folder: Path, *, verify: bool) -> Path:
+        """Return the file's full path after looking at its size, and at its hash if it is small or `verify` is set.
+
+        Raises:
+            IndexFormatError: It is missing or not what the manifest says.
+        """
+        path = folder / self.path
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise IndexFormatError(f"{path} is missing; restore it or rebuild the index") from None
+        if size != self.bytes:
+            raise IndexFormatError(f"{path} has {size} bytes, expected {self.bytes}; restore it or rebuild the index")
+        if (verify or size <= _HASH_ALWAYS) and sha256(path) != self.sha256:
+            raise IndexFormatError(f"{path} is damaged (wrong SHA-256); restore it or rebuild the index")
+        return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentEntry:
+    """One segment: its rows are passages, in the order of their documents."""
+
+    id: str
+    rows: int
+    documents: FileEntry
+    vectors: FileEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApproximateEntry:
+    """The approximate index, over all rows of `segments`; rows of later segments are searched exactly."""
+
+    factory: str
+    segments: list[str]
+    parameters: dict[str, int]
+    recall_at_10: float
+    recall_sample: int
+    file: FileEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletedEntry:
+    """The tombstones: global rows, sorted."""
+
+    rows: int
+    file: FileEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """One generation of an index.
+
+    Attributes:
+        generation: Counts the commits, from 1.
+        dim: Dimension of the vectors.
+        metric: cosine or dot.
+        vector_dtype: float32 or float16.
+        index_type: What the user asked for (`auto`, `flat`, ..., or a factory string).
+        encoder: Identity of the model that encoded the documents, or None for ready-made vectors of unknown origin.
+        text: How text was made: joining of the title, windows, overlap.
+        documents: Live documents.
+        passages: Live passages (rows less tombstones).
+        empty: Live documents without searchable text: kept, never found.
+        segments: In the order of global rows.
+        deleted: Tombstones, or None.
+        approximate: The approximate index, or None for exact search.
+    """
+
+    generation: int
+    dim: int
+    metric: str
+    vector_dtype: str
+    index_type: str
+    encoder: dict[str, Any] | None
+    text: dict[str, Any]
+    documents: int
+    passages: int
+    empty: int
+    segments: list[SegmentEntry] = field(default_factory=list)
+    deleted: DeletedEntry | None = None
+    approximate: ApproximateEntry | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all segments, deleted ones included."""
+        return sum(segment.rows for segment in self.segments)
+
+    def files(self) -> Iterator[FileEntry]:
+        """Every file but the manifest itself."""
+        for segment in self.segments:
+            yield segment.documents
+            yield segment.vectors
+        if self.deleted:
+            yield self.deleted.file
+        if self.approximate:
+            yield self.approximate.file
+
+    def write(self, folder: Path) -> None:
+        """Commit: replace the manifest in `folder` atomically."""
+        body = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        body["checksum"] = _checksum(body)
+        with atomic_write(folder / MANIFEST) as stream:
+            stream.write(json.dumps(body, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read the manifest of an index.
+
+        Raises:
+            IndexFormatError: No index, a damaged manifest, or one of a newer format.
+        """
+        path = folder / MANIFEST
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise IndexFormatError(_no_index(folder)) from None
+        try:
+            body = json.loads(data)
+            if body.pop("format") != FORMAT:
+                raise ValueError("another format")
+            version = body.pop("format_version")
+        except (ValueError, AttributeError, KeyError, TypeError):
+            raise IndexFormatError(f"{path} is damaged or not ours; restore it or rebuild the index") from None
+        if version != FORMAT_VERSION:
+            raise IndexFormatError(
+                f"{path} has format_version {version!r} and this release reads {FORMAT_VERSION}; "
+                "update retrieve-rerank or rebuild the index"
+            )
+        checksum = body.pop("checksum", None)
+        if checksum != _checksum({"format": FORMAT, "format_version": version, **body}):
+            raise IndexFormatError(f"{path} is damaged (wrong checksum); restore it or rebuild the index")
+        return _parse(body)
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _parse(body: dict[str, Any]) -> Manifest:
+    body["segments"] = [
+        SegmentEntry(
+            **{**entry, "documents": FileEntry(**entry["documents"]), "vectors": FileEntry(**entry["vectors"])}
+        )
+        for entry in body["segments"]
+    ]
+    if deleted := body["deleted"]:
+        body["deleted"] = DeletedEntry(**{**deleted, "file": FileEntry(**deleted["file"])})
+    if approximate := body["approximate"]:
+        body["approximate"] = ApproximateEntry(**{**approximate, "file": FileEntry(**approximate["file"])})
+    return Manifest(**body)
+
+
+def staging_folder(path: Path) -> Path:
+    """Where a first build of the index `path` works: beside it, so that one rename publishes it."""
+    return path.with_name(f".{path.name}.building")
+
+
+def _no_index(folder: Path) -> str:
+    if not folder.exists():
+        if staging_folder(folder).exists():
+            return f"no index at {folder}: its build is not finished; repeat the build command, it resumes"
+        return f"no index at {folder}: no such folder; make one with `retrieve build-index`"
+    if not folder.is_dir():
+        return f"{folder} is a file, not an index folder"
+    return f"{folder} is not an index: it holds no {MANIFEST}; rebuild it, or give the folder of an index"

@@ -1,0 +1,267 @@
+"""Reading an index: opening one generation of it, searching its vectors, fetching its rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retrieval.errors import DataError, IndexFormatError
+from retrieval.index.manifest import Manifest
+from retrieval.index.segment import Rows, Segment
+from retrieval.index.vectors import ApproximateIndex, checked, exact_scores
+from retrieval.ranking import Candidate, best_passages
+
+_OPEN_TRIES = 20  # a writer may commit, and remove what is no longer listed, while a reader opens
+_QUERIES_AT_ONCE = 256
+_MAX_FETCH = 65_536  # passages fetched for one query at the very most, when that many tie at the cut
+_MIN_APPROXIMATE_FETCH = 128
+_EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximate index is not worth asking
+
+Raw = tuple[np.ndarray, np.ndarray]
+
+
+class Index:
+    """One generation of an index, mapped. Safe to use from several threads; later commits do not touch it."""
+
+    def __init__(self, path: Path, manifest: Manifest, *, verify: bool = False) -> None:
+        """Open the files that `manifest` lists (see `open`)."""
+        self.path = path
+        self.manifest = manifest
+        self.dim = manifest.dim
+        self.rows = Rows(
+            [Segment(path, entry, dim=manifest.dim, verify=verify) for entry in manifest.segments], dim=manifest.dim
+        )
+        self._deleted = _read_deleted(path, manifest, verify=verify)
+        self._approximate: ApproximateIndex | None = None
+        self._covered = 0
+        if entry := manifest.approximate:
+            self._covered = sum(s.rows for s in manifest.segments if s.id in entry.segments)
+            self._approximate = ApproximateIndex.open(entry.file.check(path, verify=verify), entry.parameters)
+            if self._approximate.rows != self._covered:
+                raise IndexFormatError(f"{path / entry.file.path}: covers other rows than listed; rebuild the index")
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool = False) -> Index:
+        """Open the newest generation of the index at `path`; nothing is written.
+
+        Args:
+            path: The index folder.
+            verify: Hash every file, also those larger than 16 MiB.
+
+        Raises:
+            IndexFormatError: No index there, a damaged or missing file, a newer format.
+        """
+        path = Path(path).expanduser()
+        manifest = Manifest.read(path)
+        for _ in range(_OPEN_TRIES):
+            try:
+                return cls(path, manifest, verify=verify)
+            except (IndexFormatError, FileNotFoundError):
+                newest = Manifest.read(path)
+                if newest.generation == manifest.generation:
+                    raise
+                manifest = newest
+        raise IndexFormatError(f"{path} changes faster than it can be opened; try again")
+
+    @functools.cached_property
+    def live(self) -> np.ndarray | None:
+        """Rows that a search may return, (rows,) bool: neither deleted nor without text; None when that is all."""
+        if self._deleted is None and all(s.without_text is None for s in self.rows.segments):
+            return None
+        mask = np.ones(self.rows.rows, bool)
+        for start, segment in zip(self.rows.starts, self.rows.segments, strict=False):
+            if segment.without_text is not None:
+                mask[start : start + segment.rows] = ~segment.without_text
+        if self._deleted is not None:
+            mask[self._deleted] = False
+        return mask
+
+    @property
+    def deleted_rows(self) -> np.ndarray:
+        """Tombstones: global rows, sorted, (d,) int64."""
+        return np.empty(0, np.int64) if self._deleted is None else self._deleted
+
+    @functools.cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of all segments; where their types differ, those of the first."""
+        fields: dict[str, pa.Field] = {}
+        for segment in self.rows.segments:
+            for field in segment.schema:
+                fields.setdefault(field.name, field)
+        return pa.schema(list(fields.values()))
+
+    def search(self, queries: np.ndarray, k: int, *, where: pc.Expression | None = None) -> list[list[Candidate]]:
+        """Find the k best documents of each query, each by its best passage, in the total order of `ranking`.
+
+        Args:
+            queries: (q, dim) float32, unit rows under cosine.
+            k: Documents for each query; fewer are returned when fewer pass.
+            where: A predicate on columns.
+
+        Raises:
+            DataError: Queries of another dimension or with NaN; a predicate that does not fit the columns.
+        """
+        queries = checked(queries, self.dim, what="query vectors")
+        allowed = self._allowed(where)
+        available = self.rows.rows if allowed is None else int(allowed.sum())
+        results: list[list[Candidate]] = [[] for _ in queries]
+        pending = list(range(len(queries))) if available else []
+        per_document = max(1.0, self.manifest.passages / max(1, self.manifest.documents))
+        fetch = min(available, int(k * min(per_document, 8.0)) + 16)
+        while pending:
+            unfinished = []
+            for start in range(0, len(pending), _QUERIES_AT_ONCE):
+                chunk = pending[start : start + _QUERIES_AT_ONCE]
+                for query, raw in zip(chunk, self._raw(queries[chunk], fetch, allowed, available), strict=True):
+                    results[query], complete = self._rank(queries[query], raw, k)
+                    if not complete and fetch < min(available, _MAX_FETCH):
+                        unfinished.append(query)
+            pending = unfinished
+            fetch = min(available, fetch * 4, max(_MAX_FETCH, k))
+        return results
+
+    def _allowed(self, where: pc.Expression | None) -> np.ndarray | None:
+        if where is None:
+            return self.live
+        mask = np.concatenate([self._matches(segment, where) for segment in self.rows.segments] or [np.empty(0, bool)])
+        return mask if self.live is None else mask & self.live
+
+    def _matches(self, segment: Segment, where: pc.Expression) -> np.ndarray:
+        import pyarrow.dataset
+
+        table = pa.Table.from_batches(segment.batches, segment.schema)
+        for field in self.schema:
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        try:
+            kept = pyarrow.dataset.dataset(table).to_table(columns={"keep": where})["keep"]
+            return pc.fill_null(kept.cast(pa.bool_()), False).to_numpy()  # type: ignore[no-any-return]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
+            columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
+            reason = str(error).splitlines()[0]
+            raise DataError(f"the filter {where} does not fit the columns of {self.path}: {reason}; there are {columns}")
+
+    def _raw(self, queries: np.ndarray, fetch: int, allowed: np.ndarray | None, available: int) -> list[Raw]:
+        """The first stage's own answer: for each query about `fetch` scores and global rows, best first."""
+        if self._approximate is None or available < _EXACT_BELOW * self.rows.rows:
+            return exact_search(self.rows, queries, fetch, allowed)
+        fetch = max(fetch, _MIN_APPROXIMATE_FETCH)
+        covered = None if allowed is None else allowed[: self._covered]
+        near = self._approximate.search(queries, min(fetch, self._covered), covered)
+        if self._covered == self.rows.rows:
+            return near
+        tail = exact_search(self.rows, queries, fetch, allowed, first_row=self._covered)
+        return [_merge([a, b], fetch) for a, b in zip(near, tail, strict=True)]
+
+    def _rank(self, query: np.ndarray, raw: Raw, k: int) -> tuple[list[Candidate], bool]:
+        """Rescore exactly, order, collapse to documents; and say whether the fetched rows settle the first k."""
+        scores, rows = raw
+        vectors = self.rows.take(rows)
+        exact = exact_scores(query, vectors)
+        ranked = best_passages(
+            self._candidate(float(score), int(row)) for score, row in zip(exact, rows, strict=True)
+        )
+        if len(ranked) < k:
+            return ranked, False
+        if self._approximate is not None:
+            return ranked[:k], True
+        # What was not fetched scores at most the last fetched score, within float32's rounding of a sum.
+        rounding = 2e-6 * float(np.linalg.norm(query)) * float(np.linalg.norm(vectors, axis=1).max())
+        return ranked[:k], ranked[k - 1].score > float(scores[-1]) + rounding
+
+    def _candidate(self, score: float, row: int) -> Candidate:
+        segment, local = self.rows.locate(row)
+        return Candidate(
+            score=score, doc_id=segment.cell("doc_id", local), passage=segment.cell("passage", local), row=row
+        )
+
+    def passage(self, row: int) -> dict[str, Any]:
+        """Return a row's doc_id, title, text, passage, start and end."""
+        segment, local = self.rows.locate(row)
+        return segment.passage(local)
+
+    def metadata(self, row: int) -> dict[str, object]:
+        """Return a row's further columns, as the corpus had them."""
+        segment, local = self.rows.locate(row)
+        return segment.metadata(local)
+
+    def find(self, doc_ids: Sequence[str] | pa.Array) -> np.ndarray:
+        """Return the rows of the given documents that are not deleted, sorted, (n,) int64."""
+        wanted = pa.array(doc_ids, pa.string())
+        found = [
+            np.flatnonzero(pc.is_in(segment.column("doc_id"), value_set=wanted).to_numpy()) + start
+            for start, segment in zip(self.rows.starts, self.rows.segments, strict=False)
+        ]
+        rows = np.concatenate([np.empty(0, np.int64), *found])
+        return rows if self._deleted is None else np.setdiff1d(rows, self._deleted, assume_unique=True)
+
+    def batches(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+        """Yield the rows that are not deleted: passages (n rows) with their vectors (n, dim) float32."""
+        for start, segment in zip(self.rows.starts, self.rows.segments, strict=False):
+            kept = np.ones(segment.rows, bool)
+            if self._deleted is not None:
+                mine = self._deleted[(self._deleted >= start) & (self._deleted < start + segment.rows)]
+                kept[mine - start] = False
+            offset = 0
+            for batch in segment.batches:
+                keep = kept[offset : offset + batch.num_rows]
+                rows = offset + np.flatnonzero(keep)
+                if len(rows):
+                    whole = len(rows) == batch.num_rows
+                    yield batch if whole else batch.filter(pa.array(keep)), segment.vectors.take(rows)
+                offset += batch.num_rows
+
+
+def exact_search(
+    rows: Rows, queries: np.ndarray, k: int, allowed: np.ndarray | None = None, *, first_row: int = 0
+) -> list[Raw]:
+    """Search the flat vectors of all segments that start at `first_row` or later.
+
+    Args:
+        rows: The open segments.
+        queries: (q, dim) float32.
+        k: Passages for each query.
+        allowed: (rows,) bool, or None for all.
+        first_row: A segment's start.
+
+    Returns:
+        For each query scores (m,) float32 and global rows (m,) int64, best first, m the smaller of k and the rows.
+    """
+    parts: list[list[Raw]] = [[] for _ in queries]
+    for start, segment in zip(rows.starts, rows.segments, strict=False):
+        mask = None if allowed is None else allowed[start : start + segment.rows]
+        count = min(k, segment.rows if mask is None else int(mask.sum()))
+        if start < first_row or count == 0:
+            continue
+        scores, found = segment.vectors.search(queries, count, mask)
+        for part, query_scores, query_rows in zip(parts, scores, found + start, strict=True):
+            part.append((query_scores, query_rows))
+    return [_merge(part, k) for part in parts]
+
+
+def _read_deleted(path: Path, manifest: Manifest, *, verify: bool) -> np.ndarray | None:
+    if manifest.deleted is None:
+        return None
+    file = manifest.deleted.file.check(path, verify=verify)
+    try:
+        rows = np.load(file, allow_pickle=False)
+    except ValueError as error:
+        raise IndexFormatError(f"{file} is damaged; restore it or rebuild the index") from error
+    if rows.dtype != np.int64 or rows.ndim != 1 or len(rows) != manifest.deleted.rows:
+        raise IndexFormatError(f"{file} holds no list of {manifest.deleted.rows} rows; rebuild the index")
+    return rows  # type: ignore[no-any-return]
+
+
+def _merge(parts: Sequence[Raw], fetch: int) -> Raw:
+    if len(parts) == 1:
+        return parts[0]
+    scores = np.concatenate([part[0] for part in parts] or [np.empty(0, np.float32)])
+    rows = np.concatenate([part[1] for part in parts] or [np.empty(0, np.int64)])
+    best = np.argsort(-scores, kind="stable")[:fetch]
+    return scores[best], rows[best]

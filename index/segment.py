@@ -1,0 +1,197 @@
+"""A segment: `documents.arrow` and `vectors.faiss`, row i of one beside row i of the other."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from retrieval.columns import conform, plain
+from retrieval.errors import IndexFormatError
+from retrieval.files import sync_folder, writing
+from retrieval.index.manifest import FileEntry, SegmentEntry
+from retrieval.index.vectors import FlatVectors, VectorDtype, write_vectors
+
+PASSAGE_FIELDS = (pa.field("passage", pa.int32()), pa.field("start", pa.int64()), pa.field("end", pa.int64()))
+OWN_COLUMNS = ("doc_id", "title", "text", *(field.name for field in PASSAGE_FIELDS))
+
+
+class HashingFile(io.RawIOBase):
+    """A file that is being written and knows its SHA-256 and size."""
+
+    def __init__(self, path: Path) -> None:
+        """Create `path`, which must not exist."""
+        self._stream: BinaryIO = path.open("xb")
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write and hash all of `data`."""
+        view = memoryview(data).cast("B")
+        self._stream.write(view)
+        self._hash.update(view)
+        self.size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self.size
+
+    def finish(self, name: str) -> FileEntry:
+        """Make the file durable and return its entry for the manifest."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        return FileEntry(path=name, bytes=self.size, sha256=self._hash.hexdigest())
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+def write_file(folder: Path, name: str, fill: Any) -> FileEntry:
+    """Write `folder/name` through `fill(sink)` and return its manifest entry.
+
+    Raises:
+        DataError: The operating system refuses (permission, space).
+    """
+    path = folder / name
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with HashingFile(path) as sink:
+            fill(sink)
+            entry = sink.finish(name)
+        sync_folder(path.parent)
+    return entry
+
+
+def write_segment(
+    folder: Path,
+    segment_id: str,
+    *,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    blocks: Iterable[np.ndarray],
+    rows: int,
+    dim: int,
+    dtype: VectorDtype,
+) -> SegmentEntry:
+    """Write a segment below `folder/segments`, batch by batch.
+
+    Args:
+        folder: The index or its staging folder.
+        segment_id: Names the segment's own folder.
+        schema: Of the documents; every batch is brought to it.
+        batches: Passages; their rows sum to `rows`.
+        blocks: (n, dim) float32 arrays, unit rows under cosine; their rows sum to `rows`.
+        rows: Number of passages.
+        dim: Dimension.
+        dtype: Of the stored vectors.
+    """
+
+    def documents(sink: BinaryIO) -> None:
+        with pa.ipc.new_file(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(conform(batch, schema))
+
+    def vectors(sink: BinaryIO) -> None:
+        write_vectors(sink, blocks, rows=rows, dim=dim, dtype=dtype)
+
+    name = f"segments/{segment_id}"
+    return SegmentEntry(
+        id=segment_id,
+        rows=rows,
+        documents=write_file(folder, f"{name}/documents.arrow", documents),
+        vectors=write_file(folder, f"{name}/vectors.faiss", vectors),
+    )
+
+
+class Segment:
+    """An open segment: mapped, read cell by cell (`Table.take` would copy whole columns)."""
+
+    def __init__(self, folder: Path, entry: SegmentEntry, *, dim: int, verify: bool = False) -> None:
+        """Map both files.
+
+        Raises:
+            IndexFormatError: A file is missing, damaged or not of the size that the manifest says.
+        """
+        self.id = entry.id
+        self.rows = entry.rows
+        documents = entry.documents.check(folder, verify=verify)
+        self.vectors = FlatVectors(entry.vectors.check(folder, verify=verify), rows=entry.rows, dim=dim)
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(documents)))
+            self.schema: pa.Schema = reader.schema
+            self.batches: list[pa.RecordBatch] = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        except pa.ArrowInvalid as error:
+            raise IndexFormatError(f"{documents} is damaged; restore it or rebuild the index") from error
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in self.batches)])
+        if self._starts[-1] != self.rows:
+            raise IndexFormatError(f"{documents} has {self._starts[-1]} rows, expected {self.rows}; rebuild the index")
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a column over the whole segment, without a copy."""
+        return pa.chunked_array([batch.column(name) for batch in self.batches], self.schema.field(name).type)
+
+    @functools.cached_property
+    def without_text(self) -> np.ndarray | None:
+        """Rows of documents that have no searchable text (their passage is null) as (rows,) bool, or None."""
+        column = self.column("passage")
+        return column.is_null().to_numpy() if column.null_count else None  # type: ignore[no-any-return]
+
+    def cell(self, name: str, row: int) -> Any:
+        """Return one value as Arrow's plain Python object."""
+        index = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return self.batches[index].column(name)[row - int(self._starts[index])].as_py()
+
+    def metadata(self, row: int) -> dict[str, object]:
+        """Return the row's further columns with the values that the corpus had."""
+        fields = [field for field in self.schema if field.name not in OWN_COLUMNS]
+        return {field.name: plain(self.cell(field.name, row), field) for field in fields}
+
+    def passage(self, row: int) -> dict[str, Any]:
+        """Return the row's own columns."""
+        return {name: self.cell(name, row) for name in OWN_COLUMNS}
+
+
+class Rows:
+    """The rows of several segments under one numbering: a segment's offset plus the row within it."""
+
+    def __init__(self, segments: Sequence[Segment], *, dim: int) -> None:
+        """Number the rows of open segments."""
+        self.segments = list(segments)
+        self.dim = dim
+        self.starts = np.cumsum([0, *(segment.rows for segment in self.segments)])
+        self.rows = int(self.starts[-1])
+
+    def locate(self, row: int) -> tuple[Segment, int]:
+        """Return the segment of a global row and the row within it."""
+        index = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.segments[index], row - int(self.starts[index])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the vectors of global rows (n,) as (n, dim) float32."""
+        result = np.empty((len(rows), self.dim), np.float32)
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        for index in np.unique(owner):
+            mine = owner == index
+            result[mine] = self.segments[index].vectors.take(rows[mine] - self.starts[index])
+        return result
+
+    def blocks(self, block_rows: int) -> Iterator[np.ndarray]:
+        """Yield all vectors in order, (n, dim) float32 with n <= block_rows."""
+        for segment in self.segments:
+            for start in range(0, segment.rows, block_rows):
+                yield segment.vectors.block(start, min(start + block_rows, segment.rows))

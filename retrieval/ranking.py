@@ -1,0 +1,71 @@
+"""The ranking rules: one total order, and hits.
+
+Score descending, then `doc_id` descending (trec_eval's rule), then passage ascending. Everything that orders
+documents, a search, a reranking, a run, calls `ordered`, so hits and metrics agree by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hit:
+    """One document of a result, with its best passage. All numbers are plain Python numbers.
+
+    Attributes:
+        doc_id: The document's id, as written in the corpus.
+        rank: Position in the result, from 1.
+        score: What the hits are ordered by; higher is better.
+        retrieval_score: The first stage's score.
+        rerank_score: The cross-encoder's logit, or None where no reranker ran.
+        rerank_probability: Its sigmoid, or None.
+        title: The document's title, or "".
+        text: The best passage (the whole text of a document that fits the encoder).
+        start: Where the passage starts in the document's text, in characters.
+        end: Where it ends.
+        passage: The passage's number within its document, from 0.
+        metadata: The document's further columns.
+    """
+
+    doc_id: str
+    rank: int
+    score: float
+    retrieval_score: float
+    rerank_score: float | None = None
+    rerank_probability: float | None = None
+    title: str = ""
+    text: str = ""
+    start: int = 0
+    end: int = 0
+    passage: int = 0
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the hit as a dictionary that `json.dumps` takes as it is (metadata of JSON types)."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A scored passage: what the rules below order, before a hit's texts are read."""
+
+    score: float
+    doc_id: str
+    passage: int
+    row: int
+
+
+def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Sort by score descending, doc_id descending, passage ascending."""
+    by_passage = sorted(candidates, key=lambda c: c.passage)
+    return sorted(by_passage, key=lambda c: (c.score, c.doc_id), reverse=True)  # stable: passages stay ascending
+
+
+def best_passages(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Order, and keep each document's first: a document scores as its best passage (MaxP, Dai and Callan 2019)."""
+    best: dict[str, Candidate] = {}
+    for candidate in ordered(candidates):
+        best.setdefault(candidate.doc_id, candidate)
+    return list(best.values())
