@@ -425,6 +425,9 @@ def main() -> int:
     )
     parser.add_argument("out", type=Path, metavar="OUT.jsonl", help="file to write; replaced if it exists")
     out: Path = parser.parse_args().out
+    if not out.parent.is_dir():
+        print(f"{out}: cannot be written: {out.parent} is not a folder", file=sys.stderr)
+        return 1
     library = Library(Path(sysconfig.get_path("stdlib")))
     documents = corpus(library)
     if not documents:
