@@ -1,0 +1,303 @@
+"""A stream of documents from files, folders and standard input.
+
+Every batch has `doc_id`, `title` and `text` (strings, never null) and the metadata columns of its records.
+Batches differ in their metadata: `unify` and `conform` give them one schema, `plain` gives a value back.
+"""
+
+import hashlib
+import json
+import os
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retrieval.columns import conform, is_json, metadata_name, plain, unify
+from retrieval.duplicates import KnownIds, Piece, Repeats
+from retrieval.errors import ConfigError, DataError
+from retrieval.formats import COMPRESSIONS, KINDS, STANDARD_INPUT, Columns, kind_of, read_file, shown_file
+from retrieval.lines import shown
+from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
+from retrieval.rejects import DocumentCounts, ReadingLog, Reject
+from retrieval.tree import Found, Skipped, is_text_name, read_text, walk
+
+__all__ = [
+    "DocumentCounts",
+    "DocumentSettings",
+    "DocumentStream",
+    "Reject",
+    "conform",
+    "is_json",
+    "plain",
+    "unify",
+]
+
+BATCH_BYTES = 1 << 24  # a batch ends early when it holds as much
+_CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst", "corpus.parquet")
+_INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Cs", "Zl", "Zp", "Zs"})
+_HEAD = 32  # characters looked at before the whole text is
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A source: its name as given, the file or folder to read, and its kind (`tree`, `file` or a format)."""
+
+    name: str
+    path: str
+    kind: str
+
+
+def _source(given: str | Path) -> _Source:
+    """Finds out what a source is.
+
+    Raises:
+        DataError: it does not exist, or is nothing that can be read.
+    """
+    name = os.fspath(given)
+    if name == STANDARD_INPUT:
+        return _Source(name, name, "jsonl")
+    path = Path(name)
+    if path.is_dir():
+        for corpus in _CORPUS_NAMES:
+            if (path / corpus).is_file():
+                return _Source(name, str(path / corpus), kind_of(corpus) or "jsonl")
+        return _Source(name, name, "tree")
+    if not path.exists():
+        raise DataError(f"{shown_file(name)}: no such file or folder")
+    if not path.is_file():
+        raise DataError(f"{shown_file(name)}: not a regular file; pass - to read JSONL from standard input")
+    if kind := kind_of(path.name):
+        return _Source(name, name, kind)
+    text = Skipped(name, "") if not is_text_name(path.name) else read_text(path)
+    if isinstance(text, Skipped):
+        known = f"{' '.join(KINDS)} (JSONL, CSV and TSV also with {' '.join(COMPRESSIONS)})"
+        why = f": {text.reason}" if text.reason else ""
+        raise DataError(f"{shown_file(name)}: no corpus file{why}; expected {known}, a text file or a folder")
+    return _Source(name, name, "file")
+
+
+class DocumentStream:
+    """The documents of several sources, batch by batch.
+
+    A source is a JSONL, CSV, TSV, Parquet or Arrow file, a folder with such a `corpus` file (BEIR), any other
+    folder (one document a text file), one text file, or `-` (JSONL on standard input). Every iteration reads
+    the sources anew, except standard input. Memory does not grow with the corpus, but for eight bytes an id.
+
+    Args:
+        sources: at least one.
+        settings: how they are read.
+        batch_rows: documents a batch, at most.
+
+    Raises:
+        DataError: a source does not exist or is of no known kind.
+        ConfigError: no source, or one given twice.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str | Path],
+        settings: DocumentSettings = DocumentSettings(),  # noqa: B008 (frozen)
+        *,
+        batch_rows: int = 1024,
+    ) -> None:
+        self.settings = settings
+        self._batch_rows = batch_rows
+        self._sources = [_source(source) for source in sources]
+        self._known = KnownIds()
+        self._log = ReadingLog(settings.on_bad)
+        self._input_read = False
+        if not self._sources:
+            raise ConfigError("no corpus given; expected files, folders or -")
+        real = [
+            path if path == STANDARD_INPUT else os.path.realpath(path)
+            for path in (s.path for s in self._sources)
+        ]
+        for number, path in enumerate(real):
+            if path in real[:number]:
+                raise ConfigError(f"{shown_file(self._sources[number].name)}: given twice as a corpus")
+
+    @property
+    def counts(self) -> DocumentCounts:
+        """What became of the input, up to now or in the last iteration."""
+        return self._log.counts
+
+    @property
+    def rejects(self) -> list[Reject]:
+        """The first 1,000 records and files left out; `write_rejects` has all."""
+        return self._log.rejects
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know: columns renamed or kept as JSON text, files in another encoding."""
+        return self._log.notices
+
+    def write_rejects(self, path: str | Path) -> None:
+        """Writes all rejects as JSON lines: file, line or row, reason.
+
+        Raises:
+            DataError: the file cannot be written.
+        """
+        self._log.write_rejects(path)
+
+    def also_known(self, doc_ids: pa.Array | pa.ChunkedArray) -> None:
+        """Makes ids of an index count as taken: a document with one of them is a bad record."""
+        self._known.add(doc_ids)
+
+    def fingerprint(self) -> str | None:
+        """Identifies the input by names, sizes, times of change and settings; None with standard input."""
+        entries: list[object] = [asdict(self.settings), self._batch_rows]
+        for source in self._sources:
+            if source.path == STANDARD_INPUT:
+                return None
+            entries.append((source.kind, source.name))
+            found = walk(source.path) if source.kind == "tree" else [Found(source.path, source.path)]
+            for file in found:
+                if isinstance(file, Found):
+                    try:
+                        status = Path(file.path).stat()
+                    except OSError as error:
+                        raise DataError(
+                            f"{shown_file(file.path)}: {(error.strerror or '').lower()}"
+                        ) from error
+                    entries.append((file.doc_id, status.st_size, status.st_mtime_ns))
+        return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        log = self._log = ReadingLog(self.settings.on_bad)
+        if any(source.path == STANDARD_INPUT for source in self._sources):
+            if self._input_read:
+                raise DataError("standard input can be read only once; save it to a file to read it again")
+            self._input_read = True
+        repeats = Repeats(
+            self._known, log, lambda: self._pieces(ReadingLog(self.settings.on_bad), whole=False)
+        )
+        columns: dict[str, pa.Field] = {}
+        filled: set[int] = set()
+        for piece in self._pieces(log, whole=True):
+            documents = repeats.removed_from(piece)
+            if not documents.batch.num_rows:
+                continue
+            filled.add(piece.source)
+            _note_columns(documents, columns, log)
+            log.counts.documents += documents.batch.num_rows
+            log.counts.empty += _count_empty(documents.batch)
+            yield documents.batch
+        self._note_sources_without(filled, log)
+
+    def _note_sources_without(self, filled: set[int], log: ReadingLog) -> None:
+        """Says which sources gave no document; if none did, that is an error."""
+        bare = [shown_file(source.path) for n, source in enumerate(self._sources) if n not in filled]
+        if filled:
+            for name in bare:
+                log.notice(f"no documents in {name}")
+            return
+        why = [f"{log.counts.rejected} bad records left out"] if log.counts.rejected else []
+        why += [f"{count} skipped: {reason}" for reason, count in sorted(log.counts.skipped_files.items())]
+        if log.rejects and log.counts.rejected:
+            first = log.rejects[0]
+            why.append(f"the first: {first.reason}")
+        raise DataError(f"no documents in {', '.join(bare)}{' (' + '; '.join(why) + ')' if why else ''}")
+
+    def _pieces(self, log: ReadingLog, *, whole: bool) -> Iterator[Piece]:
+        """Reads the sources; without `whole`, all but standard input, which cannot be read again."""
+        for number, source in enumerate(self._sources):
+            if source.path == STANDARD_INPUT and not whole:
+                continue
+            if source.kind in ("tree", "file"):
+                yield from self._tree_pieces(number, source, log)
+            else:
+                yield from self._file_pieces(number, source, log)
+
+    def _file_pieces(self, number: int, source: _Source, log: ReadingLog) -> Iterator[Piece]:
+        settings = self.settings
+        reader = RecordReader(settings)
+        unit = "row" if source.kind in ("parquet", "arrow") else "line"
+        for item in read_file(
+            source.path,
+            source.kind,
+            encoding=settings.encoding,
+            header=settings.header,
+            given=settings.given,
+            drop=settings.drop_fields,
+            batch_rows=self._batch_rows,
+        ):
+            try:
+                if isinstance(item, Columns):
+                    documents, faults = from_columns(item, settings)
+                else:
+                    documents, faults = None, reader.take(item)
+            except DataError as error:
+                raise DataError(f"{shown_file(source.path)}: {error}") from None
+            log.bad(number, source.path, unit, faults)
+            if documents is not None:
+                yield Piece(documents, number, unit, source.path)
+            while len(reader) >= self._batch_rows or (reader.size >= BATCH_BYTES and len(reader)):
+                yield Piece(reader.cut(self._batch_rows), number, unit, source.path)
+        if len(reader):
+            yield Piece(reader.cut(self._batch_rows), number, unit, source.path)
+        if reader.fields is not None and settings.title_field and not reader.title_seen and unit == "line":
+            log.notice(f"{shown_file(source.path)}: no record has a title in {settings.title_field!r}")
+
+    def _tree_pieces(self, number: int, source: _Source, log: ReadingLog) -> Iterator[Piece]:
+        root = Path(source.path)
+        found = walk(root) if source.kind == "tree" else [Found(source.path, root.name)]
+        ids: list[str] = []
+        texts: list[str] = []
+        files: list[str] = []
+        size = 0
+        for file in found:
+            if isinstance(file, Skipped):
+                log.skipped(file.path, file.reason)
+                continue
+            result = read_text(file.path)
+            if isinstance(result, Skipped):
+                log.skipped(result.path, result.reason)
+                continue
+            if result.encoding != "utf-8":
+                log.encodings[result.encoding] += 1
+            ids.append(file.doc_id)
+            texts.append(result.text)
+            files.append(file.path)
+            size += len(result.text)
+            if len(ids) >= self._batch_rows or size >= BATCH_BYTES:
+                yield Piece(_tree_documents(ids, texts), number, "", files)
+                ids, texts, files, size = [], [], [], 0
+        if ids:
+            yield Piece(_tree_documents(ids, texts), number, "", files)
+
+
+def _tree_documents(ids: list[str], texts: list[str]) -> Documents:
+    """Makes a batch of files; a file's own name is the title, since it often says what the file is about."""
+    titles = [doc_id.rpartition("/")[2] for doc_id in ids]
+    arrays = [pa.array(values, pa.string()) for values in (ids, titles, texts)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(DOCUMENT_FIELDS))
+    return Documents(batch, np.zeros(len(ids), dtype=np.int64), [])
+
+
+def _note_columns(documents: Documents, known: dict[str, pa.Field], log: ReadingLog) -> None:
+    """Notes metadata that got another name, or that is kept as JSON text."""
+    for name in documents.metadata:
+        if (column := metadata_name(name)) != name:
+            log.notice(f"metadata {shown(name)!r} is kept as {shown(column)!r}")
+    fields = list(documents.batch.schema)[len(DOCUMENT_FIELDS) :]
+    met = unify([pa.schema(list(known.values())), pa.schema(fields)])
+    for field in met:
+        if is_json(field):
+            log.notice(f"metadata {shown(field.name)!r} is kept as JSON text (objects, lists or mixed types)")
+        known[field.name] = field
+
+
+def _count_empty(batch: pa.RecordBatch) -> int:
+    """Counts documents without a visible character in title and text; no search can find them."""
+    columns = [batch.column("title"), batch.column("text")]
+    heads = zip(*(pc.utf8_slice_codeunits(column, 0, _HEAD).to_pylist() for column in columns), strict=True)
+    bare = [row for row, pair in enumerate(heads) if not any(map(_is_visible, pair))]
+    return sum(not any(_is_visible(column[row].as_py()) for column in columns) for row in bare)
+
+
+def _is_visible(text: str) -> bool:
+    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
