@@ -135,10 +135,7 @@ def _csv_rows(source: BinaryIO, encoding: str) -> Iterator[tuple[int, int, list[
         except StopIteration:
             return
         except csv.Error as error:
-            unclosed = (
-                "a quoted cell is never closed" if str(error) == "unexpected end of data" else str(error)
-            )
-            row = ValueError(f"not valid CSV: {unclosed}; a quote within a quoted cell is written twice")
+            row = ValueError(f"not valid CSV: {_csv_reason(str(error))}")
         if row:
             yield start, size, undecodable or row
 

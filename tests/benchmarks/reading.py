@@ -2,8 +2,9 @@
 
     python tests/benchmarks/reading.py [FILE] [--mb 50] [--rounds 3]
 
-Without FILE it writes one: titles, texts of 180 words on average, an integer and a string of metadata. Both sides
-run in turn, in one process; the best round counts. Times are of the processor, so a busy machine matters less.
+Without FILE it writes one: titles, texts of 180 words on average, an integer and a string of metadata. Both
+sides run in turn, in one process; the best round counts. Times are of the processor, so that a busy machine
+matters less.
 """
 
 import argparse
