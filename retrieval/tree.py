@@ -31,6 +31,7 @@ PROSE_SUFFIXES = frozenset(_PROSE.split())
 CODE_SUFFIXES = frozenset(_CODE.split())
 DATA_SUFFIXES = frozenset(_DATA.split())
 LEFT_OUT_FOLDERS = frozenset({"__pycache__", "node_modules", "bower_components", "site-packages"})
+_LEFT_OUT_BY_CONTENTS = {"virtual environment": {"pyvenv.cfg"}, "index": {"manifest.json", "segments"}}
 
 HEAD_BYTES = 8192
 CONTROL_SHARE = 0.1  # more control characters than this in the head of a file: no text
@@ -95,6 +96,11 @@ def _entries(folder: str, prefix: str) -> Iterator[Found | Skipped | tuple[str, 
     except OSError as error:
         yield Skipped(folder, _why(error))
         return
+    names = {entry.name for entry, _ in entries}
+    for why, marks in _LEFT_OUT_BY_CONTENTS.items():
+        if prefix and marks <= names:
+            yield Skipped(folder, why)
+            return
     # A folder sorts as its contents do, with the slash: `a.txt` comes before `a/b`.
     entries.sort(key=lambda item: item[0].name + "/" * stat.S_ISDIR(item[1]))
     for entry, mode in entries:
@@ -125,10 +131,6 @@ def _left_out(entry: "os.DirEntry[str]", mode: int) -> str | None:
             return "hidden folder"
         if name in LEFT_OUT_FOLDERS:
             return "folder of caches or dependencies"
-        if Path(entry.path, "pyvenv.cfg").exists():
-            return "virtual environment"
-        if Path(entry.path, "manifest.json").exists() and Path(entry.path, "segments").is_dir():
-            return "index"
         return None
     if not stat.S_ISREG(mode):
         return "not a regular file"
