@@ -1,0 +1,50 @@
+# make demo    install, index this Python's standard library, show hits (no more than a second run needs)
+# make test    install everything and run the tests
+# make check   lint, types, layers
+# Another interpreter: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+CORPUS := demo/stdlib.jsonl
+INDEX := demo/stdlib-index
+QUERIES := data/demo_queries.jsonl
+
+.PHONY: demo test check clean
+.DELETE_ON_ERROR:
+
+demo: $(INDEX)/manifest.json
+	$(BIN)/retrieve query $(INDEX) --queries $(QUERIES) -k 3
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, $(PYTHON) is %d.%d: try make PYTHON=python3.12" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed-demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e ".[cpu]"
+	touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e ".[all,dev]"
+	touch $@
+
+$(CORPUS): data/stdlib_corpus.py | $(VENV)/installed-demo
+	mkdir -p demo
+	$(BIN)/python data/stdlib_corpus.py $@
+
+$(INDEX)/manifest.json: $(CORPUS) | $(VENV)/installed-demo
+	$(BIN)/retrieve build-index $(if $(wildcard $@),--overwrite) $(CORPUS) $(INDEX)
