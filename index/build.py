@@ -113,6 +113,17 @@ class Writer:
         self.notices: list[str] = []
         self._deleted: list[np.ndarray] = []
 
+    @property
+    def present(self) -> Index:
+        """The generation that is being changed.
+
+        Raises:
+            IndexFormatError: The index is being made new.
+        """
+        if self.base is None:
+            raise IndexFormatError(f"{self.path} is being made new: it has no documents yet")
+        return self.base
+
     def resume(self, inputs: str | None) -> None:
         """Take over the whole parts of an unfinished build of the same inputs and settings; drop any others.
 
@@ -212,7 +223,7 @@ class Writer:
 
     def compact(self) -> Manifest:
         """Rewrite the live rows into one segment, free of tombstones, and publish it."""
-        base = self._required_base()
+        base = self.present
         rows = base.rows.rows - len(base.deleted_rows)
         segment = write_segment(
             self.staging,
@@ -230,11 +241,6 @@ class Writer:
     @property
     def _segment_id(self) -> str:
         return f"{self.generation:06d}"
-
-    def _required_base(self) -> Index:
-        if self.base is None:
-            raise IndexFormatError(f"no index at {self.path}")
-        return self.base
 
     def _merged(self) -> SegmentEntry:
         """Copy all parts into one segment; one part is open at a time, so memory does not grow with the corpus."""
@@ -285,7 +291,7 @@ class Writer:
         return manifest
 
     def _all_deleted(self) -> np.ndarray:
-        before = self._required_base().deleted_rows
+        before = self.present.deleted_rows
         return np.unique(np.concatenate([before, *self._deleted]))
 
     def _counts(self, segments: Sequence[SegmentEntry], deleted: np.ndarray, *, keep: bool) -> tuple[int, ...]:

@@ -201,6 +201,35 @@ class Index:
         rows = np.concatenate([np.empty(0, np.int64), *found])
         return rows if self._deleted is None else np.setdiff1d(rows, self._deleted, assume_unique=True)
 
+    def facts(self, *, verified: bool) -> dict[str, Any]:
+        """Return what `retrieve info` shows; `verified` says whether every file was hashed on opening."""
+        manifest = self.manifest
+        encoder = manifest.encoder
+        size = sum(file.bytes for file in manifest.files())
+        facts: dict[str, Any] = {
+            "index": str(self.path),
+            "generation": manifest.generation,
+            "documents": manifest.documents,
+            "passages": manifest.passages,
+            "documents without text": manifest.empty,
+            "deleted passages": len(self.deleted_rows),
+            "segments": len(manifest.segments),
+            "bytes": size,
+            "vectors": f"{manifest.dim} x {manifest.vector_dtype}, {manifest.metric}",
+            "index type": manifest.index_type,
+            "search": "exact",
+            "columns": ", ".join(field.name for field in self.schema),
+            "encoder": "none: ready-made vectors" if encoder is None else encoder.get("name"),
+        }
+        if approximate := manifest.approximate:
+            settings = ", ".join(f"{name} {value}" for name, value in approximate.parameters.items())
+            facts["search"] = f"{approximate.factory} {settings}".strip()
+            facts["recall@10"] = f"{approximate.recall_at_10} on {approximate.recall_sample} of its passages"
+        facts |= {f"encoder {name}": value for name, value in (encoder or {}).items() if name != "name"}
+        facts |= {f"text {name}": value for name, value in manifest.text.items()}
+        facts["files"] = "all hashes right" if verified else "sizes right; --verify reads and hashes all"
+        return facts
+
     def batches(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         """Yield the rows that are not deleted: passages (n rows) with their vectors (n, dim) float32."""
         for start, segment in zip(self.rows.starts, self.rows.segments, strict=False):

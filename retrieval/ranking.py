@@ -6,6 +6,8 @@ documents, a search, a reranking, a run, calls `ordered`, so hits and metrics ag
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -43,8 +45,25 @@ class Hit:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the hit as a dictionary that `json.dumps` takes as it is (metadata of JSON types)."""
-        return asdict(self)
+        """Return the hit as a dictionary that `json.dumps` takes as it is, without NaN.
+
+        Metadata that JSON has no type for (dates, bytes, decimals) becomes text, a NaN becomes None.
+        """
+        return {**asdict(self), "metadata": _json_value(dict(self.metadata))}
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,117 @@
+"""What the command line prints: hits on stdout; reports, notices and progress on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+import click
+
+from retrieval.indexing import BuildReport, Progress
+from retrieval.ranking import Hit
+
+_SNIPPET = 240  # characters of a passage in a table
+
+
+def say(line: str) -> None:
+    """Print a line for people, on stderr."""
+    click.echo(line, err=True)
+
+
+def hits_table(query: str, hits: Sequence[Hit], *, name: str | None = None) -> Iterator[str]:
+    """Yield the lines that show the hits of one query to a person."""
+    if name is not None:
+        yield click.style(f"{name}: {_line(query)}", bold=True)
+    if not hits:
+        yield "no hits"
+    for hit in hits:
+        title = f"  {_line(hit.title)}" if hit.title else ""
+        yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_line(hit.doc_id), fg='cyan')}{title}"
+        yield from textwrap.wrap(
+            _shortened(_line(hit.text)), width=100, initial_indent=" " * 13, subsequent_indent=" " * 13
+        )
+
+
+def hits_json(query_id: str, query: str | None, hits: Sequence[Hit]) -> str:
+    """Return the hits of one query as one line of JSON."""
+    body = {"query_id": query_id, "query": query, "hits": [hit.to_dict() for hit in hits]}
+    return json.dumps(body, ensure_ascii=False, allow_nan=False)
+
+
+def _line(text: str) -> str:
+    """One line without characters that would move the cursor or colour the terminal."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SNIPPET else text[: _SNIPPET - 1].rstrip() + "…"
+
+
+def report(done: str, result: BuildReport) -> None:
+    """Print what a build or a change did, with all counts."""
+    rate = (result.documents - result.kept) / max(result.seconds, 1e-9)
+    passages = f" as {result.passages:,} passages" if result.passages != result.documents else ""
+    say(f"{done} {result.documents:,} documents{passages} in {result.seconds:.1f} s ({rate:,.0f} documents/s)")
+    counts = {
+        "documents kept from an unfinished build": result.kept,
+        "documents replaced": result.replaced,
+        "documents without text (kept, never found)": result.empty,
+        "bad records left out": result.rejected,
+        **{f"files skipped ({reason})": count for reason, count in sorted(result.skipped_files.items())},
+        **{name.replace("_", " "): count for name, count in sorted(result.cut.items())},
+    }
+    for name, count in counts.items():
+        if count:
+            say(f"  {count:,} {name}")
+    for notice in result.notices:
+        say(f"  note: {notice}")
+    recall = "" if result.recall_at_10 is None else f", recall@10 {result.recall_at_10:.3f} against exact search"
+    say(f"the index holds {result.index_documents:,} documents, {result.index_passages:,} passages; "
+        f"search: {result.index_type}{recall}")
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[Progress], None] | None]:
+    """Show how a build goes, with rate and time left, where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("loading", total=None)
+        started: list[float] = []
+
+        def show(now: Progress) -> None:
+            if not started:
+                started.append(bar.get_time())
+            seconds = bar.get_time() - started[0]
+            rate = (now.documents - now.kept) / seconds if seconds > 0 else 0.0
+            stage = "finishing" if now.stage == "commit" else f"{now.documents:,} documents, {rate:,.0f}/s"
+            total = None if now.share is None else 1.0
+            bar.update(task, description=stage, total=total, completed=now.share or 0.0)
+
+        yield show
+
+
+def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Print lines to stdout, or to an open text file."""
+    for line in lines:
+        click.echo(line, file=stream)
+
+
+def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print names and values, aligned, or as JSON."""
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False, indent=1))
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        click.echo(f"{name:<{width}}  {value}")

@@ -1,0 +1,516 @@
+"""From documents to an index: read, encode, write, commit.
+
+The documents are taken in parts of fixed size. A part is tokenised, encoded and written before the next is read, so
+memory does not grow with the corpus, and a part on disk is a checkpoint. Where parts end depends on the documents
+alone, so an interrupted build ends with the same bytes as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retrieval.chunking import PassageVectors
+from retrieval.documents import DocumentSettings, DocumentStream
+from retrieval.encoder import BiEncoder, EncoderSettings
+from retrieval.errors import ConfigError, DataError, IndexMismatchError
+from retrieval.index.build import IndexSpec, Writer, check_free, writing_index
+from retrieval.index.manifest import MANIFEST, Manifest
+from retrieval.index.vectors import VectorDtype, plan
+from retrieval.matching import Encoder, load_encoder, require_same_model
+from retrieval.vectorfile import VectorFile
+
+log = logging.getLogger(__name__)
+
+PART_DOCUMENTS = 2048
+_PART_BYTES = 8 * 2**20  # of text, so that long documents make smaller parts
+_VECTOR_PART_DOCUMENTS = 65_536
+_VECTOR_PART_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexSettings:
+    """How an index is built.
+
+    Attributes:
+        index_type: auto, flat, hnsw, ivf, ivfpq or a FAISS factory string.
+        vector_dtype: float32, or float16 for half the size.
+        metric: Of ready-made vectors: cosine (they are brought to unit length) or dot.
+        vector_field: Name of the vectors' column in a Parquet file; None where only one column fits.
+    """
+
+    index_type: str = "auto"
+    vector_dtype: VectorDtype = "float32"
+    metric: str = "cosine"
+    vector_field: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a build stands.
+
+    Attributes:
+        documents: Documents written so far, kept ones included.
+        kept: Of those, taken over from an unfinished build.
+        share: Of the inputs' bytes that were read, 0 to 1, or None where the size is not known.
+        stage: `documents`, then `commit`.
+    """
+
+    documents: int
+    kept: int
+    share: float | None
+    stage: str
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport:
+    """What a build or a change did. Counts are of this call; `index_documents` and `index_passages` of the index.
+
+    Attributes:
+        documents: Documents written.
+        passages: Passages written.
+        empty: Documents without searchable text: kept, never found.
+        kept: Documents taken over from an unfinished build.
+        rejected: Bad or duplicate records left out (`on_bad="skip"`).
+        replaced: Documents that an upsert replaced.
+        skipped_files: Files of a folder that were left out, by reason.
+        cut: What the encoder windowed, truncated or reused, by kind.
+        index_documents: Documents in the index now.
+        index_passages: Passages in the index now.
+        index_type: What searches use: `flat` or a FAISS factory string.
+        recall_at_10: Of an approximate index against exact search, else None.
+        seconds: Wall time.
+        notices: Lines that the user should see.
+    """
+
+    documents: int
+    passages: int
+    empty: int
+    kept: int = 0
+    rejected: int = 0
+    replaced: int = 0
+    skipped_files: Mapping[str, int] = field(default_factory=dict)
+    cut: Mapping[str, int] = field(default_factory=dict)
+    index_documents: int
+    index_passages: int
+    index_type: str
+    recall_at_10: float | None
+    seconds: float
+    notices: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-able data."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def build_index(
+    corpus: str | Path | Sequence[str | Path],
+    path: str | Path,
+    *,
+    model: str | Path | None = None,
+    encoder: Encoder | None = None,
+    vectors: str | Path | None = None,
+    documents: DocumentSettings = DocumentSettings(),
+    encoding: EncoderSettings = EncoderSettings(),
+    settings: IndexSettings = IndexSettings(),
+    overwrite: bool = False,
+    rejects: str | Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> BuildReport:
+    """Build an index over a corpus.
+
+    An unfinished build of the same inputs and settings is resumed. Until the end nothing is to be seen at `path`, or
+    the index that is there keeps answering.
+
+    Args:
+        corpus: One or more sources: a file (JSONL, CSV, TSV, Parquet, Arrow, text), a folder, or `-`.
+        path: The index folder to make.
+        model: A model folder or hub name; None for the embedded default.
+        encoder: An encoder of your own instead.
+        vectors: Ready-made vectors instead: a .npy file with a row for each document, or Parquet with ids.
+        documents: How documents are read.
+        encoding: How they are encoded.
+        settings: How the index is made.
+        overwrite: Replace an index at `path`, once the new one is complete.
+        rejects: With `on_bad="skip"`: where the rejected records go, with reasons, as JSONL.
+        progress: Called after each part.
+
+    Raises:
+        ConfigError: Settings that do not fit, or `path` is taken.
+        DataError: Documents that cannot be used (file, line and remedy are named), or a place that cannot be written.
+        ModelError: The model cannot be used.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    started = time.monotonic()
+    path = Path(path).expanduser()
+    if (path / MANIFEST).exists():
+        if not overwrite:
+            raise ConfigError(
+                f"{path} is an index already; give --overwrite to replace it, or extend it with `retrieve add`"
+            )
+    else:
+        check_free(path)
+    if vectors is not None:
+        ready = VectorFile.open(vectors, column=settings.vector_field)
+        documents = ready.document_settings(documents)
+        spec = _vector_spec(ready, model, encoder, encoding, settings)
+        source: _Source = _ReadyVectors(ready, cosine=spec.metric == "cosine")
+    else:
+        encoder = encoder or BiEncoder.load(model, settings=encoding)
+        spec = _encoder_spec(encoder, encoding, settings)
+        source = _Encoded(encoder)
+    plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
+    stream = DocumentStream(_sources(corpus), documents)
+    inputs = stream.fingerprint() if vectors is None else _joint(stream.fingerprint(), ready.fingerprint())
+    with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
+        return _fill(writer, stream, source, started=started, rejects=rejects, progress=progress)
+
+
+def add_documents(
+    corpus: str | Path | Sequence[str | Path],
+    path: str | Path,
+    *,
+    model: str | Path | None = None,
+    encoder: Encoder | None = None,
+    vectors: str | Path | None = None,
+    upsert: bool = False,
+    documents: DocumentSettings = DocumentSettings(),
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
+    vector_field: str | None = None,
+    rejects: str | Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> BuildReport:
+    """Add documents to an index, encoded as its others were.
+
+    Args:
+        corpus: As in `build_index`.
+        path: The index folder.
+        model: Only needed where the index's model lies elsewhere now; it must be the same one.
+        encoder: The encoder of your own that the index was built with.
+        vectors: Ready-made vectors, for an index made of such.
+        upsert: Replace documents whose id is in the index already, instead of refusing them.
+        documents: How documents are read.
+        device: Where to encode.
+        dtype: In which precision.
+        batch_tokens: Tokens a batch may hold.
+        vector_field: Name of the vectors' column in a Parquet file.
+        rejects: Where rejected records go.
+        progress: Called after each part.
+
+    Raises:
+        DataError: As in `build_index`; and an id that is in the index already, without `upsert`.
+        IndexMismatchError: Another model than the index's.
+        IndexFormatError: No index at `path`, or a damaged one.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    started = time.monotonic()
+    path = Path(path).expanduser()
+    manifest = Manifest.read(path)
+    if vectors is not None:
+        ready = VectorFile.open(vectors, column=vector_field)
+        documents = ready.document_settings(documents)
+        if ready.dim != manifest.dim:
+            raise IndexMismatchError(f"{vectors} has {ready.dim} dimensions, the index {path} {manifest.dim}")
+        source: _Source = _ReadyVectors(ready, cosine=manifest.metric == "cosine")
+    else:
+        source = _Encoded(encoder or load_encoder(manifest, path, model, device, dtype, batch_tokens))
+        require_same_model(manifest, source.encoder, path)
+    stream = DocumentStream(_sources(corpus), documents)
+    inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
+    with writing_index(path, inputs=inputs) as writer:
+        if not upsert:
+            for ids in _known_ids(writer):
+                stream.also_known(ids)
+        return _fill(writer, stream, source, started=started, rejects=rejects, progress=progress, upsert=upsert)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteReport:
+    """What a deletion did: documents deleted, and ids that were not in the index."""
+
+    deleted: int
+    unknown: list[str]
+    index_documents: int
+
+
+def delete_documents(doc_ids: Iterable[str], path: str | Path) -> DeleteReport:
+    """Delete documents by id; unknown ids are reported, not an error.
+
+    Raises:
+        IndexFormatError: No index at `path`, or a damaged one.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    wanted = list(dict.fromkeys(doc_ids))
+    with writing_index(Path(path).expanduser()) as writer:
+        base = writer.present
+        rows = base.find(wanted)
+        found = {base.passage(int(row))["doc_id"] for row in rows}
+        manifest = base.manifest
+        if found:
+            writer.delete(rows)
+            manifest = writer.commit()
+    unknown = [doc_id for doc_id in wanted if doc_id not in found]
+    return DeleteReport(deleted=len(found), unknown=unknown, index_documents=manifest.documents)
+
+
+def compact_index(path: str | Path) -> Manifest:
+    """Rewrite the index's live rows into one segment and build its approximate index anew; answers stay the same.
+
+    Raises:
+        IndexFormatError: No index at `path`, or a damaged one.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    with writing_index(Path(path).expanduser()) as writer:
+        return writer.compact()
+
+
+def _sources(corpus: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    return [corpus] if isinstance(corpus, str | Path) else list(corpus)
+
+
+def _joint(*parts: str | None) -> str | None:
+    return None if None in parts else "+".join(str(part) for part in parts)
+
+
+def _encoder_spec(encoder: Encoder, encoding: EncoderSettings, settings: IndexSettings) -> IndexSpec:
+    return IndexSpec(
+        dim=encoder.dim,
+        metric=encoder.metric,
+        vector_dtype=settings.vector_dtype,
+        index_type=settings.index_type,
+        encoder=dict(encoder.identity),
+        text={"title": "title, a space, text", "on_long": encoding.on_long, "overlap": encoding.overlap},
+    )
+
+
+def _vector_spec(
+    ready: VectorFile,
+    model: str | Path | None,
+    encoder: Encoder | None,
+    encoding: EncoderSettings,
+    settings: IndexSettings,
+) -> IndexSpec:
+    """Ready-made vectors, with the identity of the model that made them if the user names it."""
+    if settings.metric not in ("cosine", "dot"):
+        raise ConfigError(f"--metric {settings.metric}: expected cosine or dot")
+    metric, identity = settings.metric, None
+    if encoder is None and model is not None:
+        encoder = BiEncoder.load(model, settings=encoding)
+    if encoder is not None:
+        if encoder.dim != ready.dim:
+            raise IndexMismatchError(
+                f"{ready.path} has {ready.dim} dimensions, the model {encoder.identity.get('name')} has {encoder.dim}"
+            )
+        metric, identity = encoder.metric, dict(encoder.identity)
+    return IndexSpec(
+        dim=ready.dim,
+        metric=metric,
+        vector_dtype=settings.vector_dtype,
+        index_type=settings.index_type,
+        encoder=identity,
+        text={"title": "unknown: vectors were ready-made"},
+    )
+
+
+class _Source(Protocol):
+    """Turns the documents of a part into passages and vectors."""
+
+    part_documents: int
+    part_bytes: int
+
+    def skip(self, documents: int) -> None:
+        """Leave out the documents of parts that are taken over."""
+
+    def passages(self, documents: pa.Table) -> PassageVectors:
+        """Return the passages of the next documents."""
+
+    def finish(self) -> None:
+        """Check that nothing is left over."""
+
+    def cut(self) -> dict[str, int]:
+        """Counts of what was cut."""
+
+
+class _Encoded:
+    part_documents = PART_DOCUMENTS
+    part_bytes = _PART_BYTES
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._before = dict(encoder.notices)
+
+    def skip(self, documents: int) -> None:
+        pass
+
+    def passages(self, documents: pa.Table) -> PassageVectors:
+        return self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
+
+    def finish(self) -> None:
+        pass
+
+    def cut(self) -> dict[str, int]:
+        counts = {name: count - self._before.get(name, 0) for name, count in self.encoder.notices.items()}
+        return {name: count for name, count in counts.items() if count}
+
+
+class _ReadyVectors:
+    part_documents = _VECTOR_PART_DOCUMENTS
+    part_bytes = _VECTOR_PART_BYTES
+
+    def __init__(self, ready: VectorFile, *, cosine: bool) -> None:
+        self._ready = ready
+        self._cosine = cosine
+
+    def skip(self, documents: int) -> None:
+        self._ready.skip(documents)
+
+    def passages(self, documents: pa.Table) -> PassageVectors:
+        vectors = self._ready.take(documents["doc_id"], unit=self._cosine)
+        lengths = pc.utf8_length(documents["text"]).to_numpy().astype(np.int64)
+        rows = np.arange(documents.num_rows)
+        return PassageVectors(parent=rows, start=np.zeros_like(lengths), end=lengths, vectors=vectors)
+
+    def finish(self) -> None:
+        self._ready.finish()
+
+    def cut(self) -> dict[str, int]:
+        return {}
+
+
+def _fill(
+    writer: Writer,
+    stream: DocumentStream,
+    source: _Source,
+    *,
+    started: float,
+    rejects: str | Path | None,
+    progress: ProgressCallback | None,
+    upsert: bool = False,
+) -> BuildReport:
+    kept = sum(part.documents for part in writer.parts)
+    source.skip(kept)
+    done = kept
+
+    def report(stage: str) -> None:
+        if progress is not None:
+            progress(Progress(documents=done, kept=kept, share=stream.share_read, stage=stage))
+
+    report("documents")
+    fresh = _after_kept(stream, writer)
+    for part in _parts(fresh, source.part_documents, source.part_bytes):
+        passages, vectors, empty = _as_rows(part, source.passages(part), writer.spec.dim)
+        writer.add(passages, vectors, documents=part.num_rows, empty=empty)
+        done += part.num_rows
+        report("documents")
+    source.finish()
+    if rejects is not None:
+        stream.write_rejects(rejects)
+    report("commit")
+    before = writer.base.manifest.documents if writer.base else 0
+    if upsert:
+        for ids in writer.kept_ids():
+            writer.delete(writer.present.find(ids))
+    manifest = writer.commit()
+    written = sum(part.documents for part in writer.parts)
+    return BuildReport(
+        documents=written,
+        passages=sum(part.segment.rows for part in writer.parts),
+        empty=sum(part.empty for part in writer.parts),
+        kept=kept,
+        rejected=stream.counts.rejected,
+        replaced=before + written - manifest.documents,
+        skipped_files=dict(stream.counts.skipped_files),
+        cut=source.cut(),
+        index_documents=manifest.documents,
+        index_passages=manifest.passages,
+        index_type=manifest.approximate.factory if manifest.approximate else "flat",
+        recall_at_10=manifest.approximate.recall_at_10 if manifest.approximate else None,
+        seconds=time.monotonic() - started,
+        notices=[*stream.notices, *writer.notices],
+    )
+
+
+def _after_kept(stream: DocumentStream, writer: Writer) -> Iterator[pa.RecordBatch]:
+    """Yield the documents after those of the parts taken over, which are read again and compared by id."""
+    batches = iter(stream)
+    rest: pa.RecordBatch | None = None
+    for kept in writer.kept_ids():
+        while len(kept):
+            if rest is None or rest.num_rows == 0:
+                rest = next(batches, None)
+            count = 0 if rest is None else min(len(kept), rest.num_rows)
+            if rest is None or not rest["doc_id"].slice(0, count).equals(kept.slice(0, count)):
+                raise DataError(f"the inputs changed since this build was begun; remove {writer.staging} and repeat it")
+            kept, rest = kept.slice(count), rest.slice(count)
+    if rest is not None and rest.num_rows:
+        yield rest
+    yield from batches
+
+
+def _parts(batches: Iterable[pa.RecordBatch], documents: int, text_bytes: int) -> Iterator[pa.Table]:
+    """Cut a stream of documents into parts, by number and by size of text, whatever batches they come in."""
+    waiting: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        start = 0
+        for row, length in enumerate(pc.binary_length(batch["text"]).to_numpy()):
+            count += 1
+            size += int(length)
+            if count >= documents or size >= text_bytes:
+                yield _table([*waiting, batch.slice(start, row + 1 - start)])
+                waiting, count, size, start = [], 0, 0, row + 1
+        if start < batch.num_rows:
+            waiting.append(batch.slice(start))
+    if waiting:
+        yield _table(waiting)
+
+
+def _table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    from retrieval.columns import conform, unify
+
+    schema = unify([batch.schema for batch in batches])
+    return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema).combine_chunks()
+
+
+def _as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.Table, np.ndarray, int]:
+    """Join documents and their passages: one row a passage, and one, with a null passage, for a document without.
+
+    Returns:
+        The rows, and how many documents have no searchable text; their vectors (n, dim) float32 stand beside them.
+    """
+    blank = np.setdiff1d(np.arange(documents.num_rows), found.parent)
+    parent = np.concatenate([found.parent, blank])
+    order = np.argsort(parent, kind="stable")
+    first = np.searchsorted(found.parent, found.parent)  # where each passage's document begins
+    number = np.concatenate([np.arange(len(found.parent)) - first, np.full(len(blank), -1)])[order]
+    zeros = np.zeros(len(blank), np.int64)
+    start, end = np.concatenate([found.start, zeros])[order], np.concatenate([found.end, zeros])[order]
+    parent = parent[order]
+    vectors = np.concatenate([found.vectors, np.zeros((len(blank), dim), np.float32)])[order]
+    table = documents.take(pa.array(parent))
+    whole = documents["text"].to_pylist()
+    texts = [whole[p][s:e] if n >= 0 else whole[p] for p, n, s, e in zip(parent, number, start, end, strict=True)]
+    table = table.set_column(table.column_names.index("text"), documents.schema.field("text"), pa.array(texts, pa.string()))
+    passage = pa.array(number, pa.int32(), mask=number < 0)
+    for name, column in (("passage", passage), ("start", pa.array(start)), ("end", pa.array(end))):
+        table = table.append_column(name, column)
+    return table, vectors, len(blank)
+
+
+def _known_ids(writer: Writer) -> Iterator[pa.Array]:
+    """The ids of the documents that are in the index and not deleted, a batch at a time."""
+    for batch, _ in writer.present.batches():
+        yield batch["doc_id"]

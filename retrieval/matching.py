@@ -1,0 +1,102 @@
+"""The encoder of an index: which model it is, loading it again, refusing another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from retrieval.chunking import PassageVectors
+from retrieval.encoder import BiEncoder, EncoderSettings
+from retrieval.errors import ConfigError, IndexMismatchError
+from retrieval.index.manifest import Manifest
+
+
+class Encoder(Protocol):
+    """What a build asks of a bi-encoder; `BiEncoder` is ours, any object with these will do."""
+
+    dim: int
+    metric: str
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """JSON-able: says which model this is; has at least `name` and `sha256`."""
+
+    @property
+    def notices(self) -> Mapping[str, int]:
+        """Counts of what was cut."""
+
+    def encode_documents(self, titles: Sequence[str], texts: Sequence[str]) -> PassageVectors:
+        """Split documents into passages and encode them."""
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Encode queries as (n, dim) float32."""
+
+
+class Reranker(Protocol):
+    """What a retriever asks of a cross-encoder; `CrossEncoder` is ours, any object with these will do."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Score (query, passage) pairs as (n,) float32 logits, higher is better."""
+
+    def probability(self, scores: np.ndarray) -> np.ndarray:
+        """Turn scores into probabilities of relevance, (n,) float32."""
+
+
+def load_encoder(
+    manifest: Manifest,
+    path: Path,
+    model: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
+) -> BiEncoder:
+    """Load the model that an index was made with, with the index's prompts, pooling and limits.
+
+    Raises:
+        ConfigError: The index was made of ready-made vectors and no model is given.
+        ModelError: The model cannot be found or loaded.
+    """
+    made_with = manifest.encoder
+    if made_with is None:
+        if model is None:
+            raise ConfigError(
+                f"{path} was made of ready-made vectors without a model: give --model to encode queries, or query vectors"
+            )
+        return BiEncoder.load(model, settings=EncoderSettings(device=device, dtype=dtype, batch_tokens=batch_tokens))
+    settings = EncoderSettings(
+        pooling=made_with.get("pooling_given"),
+        query_prompt=made_with.get("query_prompt"),
+        document_prompt=made_with.get("document_prompt"),
+        max_length=made_with.get("max_length"),
+        on_long=manifest.text.get("on_long", "window"),
+        overlap=manifest.text.get("overlap"),
+        device=device,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+    )
+    return BiEncoder.load(model or made_with.get("path") or made_with["name"], settings=settings)
+
+
+def require_same_model(manifest: Manifest, encoder: Encoder, path: Path) -> None:
+    """Check that an encoder is the one that the index was made with.
+
+    Raises:
+        IndexMismatchError: Another dimension, another model, or the same name with other weights.
+    """
+    made_with = manifest.encoder
+    name = encoder.identity.get("name")
+    if encoder.dim != manifest.dim:
+        known = f"was made with {made_with['name']}" if made_with else "holds ready-made vectors"
+        raise IndexMismatchError(
+            f"the index {path} {known} ({manifest.dim} dimensions), the model given is {name} ({encoder.dim}); "
+            "use the index's model or rebuild the index"
+        )
+    if made_with and made_with.get("sha256") != encoder.identity.get("sha256"):
+        same = " with other weights, tokenizer or configuration" if name == made_with["name"] else ""
+        raise IndexMismatchError(
+            f"the index {path} was made with {made_with['name']} (sha256 {str(made_with.get('sha256'))[:12]}), the model given "
+            f"is {name}{same} (sha256 {str(encoder.identity.get('sha256'))[:12]}); use the index's model or rebuild it"
+        )

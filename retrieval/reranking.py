@@ -1,0 +1,92 @@
+"""Re-ordering a run that any system made."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from retrieval.chunking import joined
+from retrieval.documents import DocumentSettings, DocumentStream
+from retrieval.errors import DataError
+from retrieval.index.manifest import MANIFEST
+from retrieval.index.reader import Index
+from retrieval.matching import Reranker
+from retrieval.ranking import Candidate, ordered
+
+
+def rerank_run(
+    run: Mapping[str, Mapping[str, float]],
+    queries: Mapping[str, str],
+    texts: Mapping[str, Sequence[str]],
+    reranker: Reranker,
+    *,
+    depth: int = 100,
+) -> dict[str, list[tuple[str, float]]]:
+    """Re-order a run made by any system.
+
+    Args:
+        run: Scores by query_id and doc_id.
+        queries: Texts by query_id.
+        texts: For each document within the depth its passages; the best one counts.
+        reranker: The cross-encoder.
+        depth: How many documents of each query are scored. The others follow in their old order.
+
+    Returns:
+        For each query the documents with their scores, best first; scores of documents below the depth are made up
+        so that the order is kept.
+
+    Raises:
+        DataError: A query or a document of the run has no text.
+    """
+    results: dict[str, list[tuple[str, float]]] = {}
+    for query_id, scores in run.items():
+        if query_id not in queries:
+            raise DataError(f"query {query_id!r} of the run is not among the queries; give the queries it was made with")
+        first_stage = [c.doc_id for c in ordered(_candidates(scores))]
+        head, tail = first_stage[:depth], first_stage[depth:]
+        for doc_id in head:
+            if not texts.get(doc_id):
+                raise DataError(f"document {doc_id!r} (query {query_id!r}) of the run is not in the corpus")
+        pairs = [(queries[query_id], text) for doc_id in head for text in texts[doc_id]]
+        logits = iter(reranker.score(pairs).tolist())
+        best = {doc_id: max(next(logits) for _ in texts[doc_id]) for doc_id in head}
+        ranked = [(c.doc_id, c.score) for c in ordered(_candidates(best))]
+        floor = ranked[-1][1] if ranked else 0.0
+        results[query_id] = ranked + [(doc_id, floor - position) for position, doc_id in enumerate(tail, 1)]
+    return results
+
+
+def within_depth(run: Mapping[str, Mapping[str, float]], depth: int) -> set[str]:
+    """Return the documents that `rerank_run` needs the texts of."""
+    return {c.doc_id for scores in run.values() for c in ordered(_candidates(scores))[:depth]}
+
+
+def _candidates(scores: Mapping[str, float]) -> Iterator[Candidate]:
+    return (Candidate(score=score, doc_id=doc_id, passage=0, row=0) for doc_id, score in scores.items())
+
+
+def passages_of(
+    doc_ids: Collection[str], source: str | Path, *, documents: DocumentSettings = DocumentSettings()
+) -> dict[str, list[str]]:
+    """Collect the texts that a reranker reads, title in front.
+
+    Args:
+        doc_ids: The documents wanted.
+        source: An index folder (each document's passages) or a corpus (each document as one text).
+        documents: How a corpus is read.
+
+    Returns:
+        The passages of each document that was found.
+    """
+    source = Path(source).expanduser()
+    texts: dict[str, list[str]] = {}
+    if (source / MANIFEST).exists():
+        index = Index.open(source)
+        for row in index.find(list(doc_ids)):
+            passage = index.passage(int(row))
+            texts.setdefault(passage["doc_id"], []).append(joined(passage["title"], passage["text"]))
+        return texts
+    for batch in DocumentStream([source], documents):
+        columns = (batch[name].to_pylist() for name in ("doc_id", "title", "text"))
+        texts.update((doc_id, [joined(title, text)]) for doc_id, title, text in zip(*columns, strict=True) if doc_id in doc_ids)
+    return texts

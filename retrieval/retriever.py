@@ -1,0 +1,265 @@
+"""The retriever: an open index, the model that encodes its queries, and a reranker if there is one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retrieval.chunking import is_blank
+from retrieval.errors import ConfigError, DataError, IndexMismatchError
+from retrieval.index.reader import Index
+from retrieval.matching import Encoder, Reranker, load_encoder, require_same_model
+from retrieval.models import fingerprint, resolve
+from retrieval.ranking import Candidate, Hit, ordered
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+log = logging.getLogger(__name__)
+
+_QUERIES_AT_ONCE = 256
+
+
+class Retriever:
+    """Answers queries from one generation of an index. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        index: Index,
+        *,
+        encoder: Encoder | None = None,
+        model: str | Path | None = None,
+        reranker: Reranker | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+    ) -> None:
+        """Put the parts together; `open` does it from paths."""
+        self.index = index
+        self.reranker = reranker
+        self._encoder = encoder
+        self._encoder_options = (model, device, dtype)
+        self._lock = threading.Lock()
+        if encoder is not None:
+            require_same_model(index.manifest, encoder, index.path)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        model: str | Path | None = None,
+        encoder: Encoder | None = None,
+        reranker: str | Path | Reranker | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        verify: bool = False,
+    ) -> Retriever:
+        """Open an index. The encoder is checked now and loaded when the first text is searched.
+
+        Args:
+            path: The index folder.
+            model: Only needed where the index's model lies elsewhere now (it must be the same one), or where the
+                index holds ready-made vectors.
+            encoder: An encoder of your own instead.
+            reranker: A cross-encoder's folder or hub name, or an object; None for one stage.
+            device: auto, cpu, cuda or mps.
+            dtype: auto, float32, bfloat16 or float16.
+            verify: Hash every file of the index, also large ones.
+
+        Raises:
+            IndexFormatError: No index there, or a damaged one.
+            IndexMismatchError: Another model than the index's.
+            ModelError: A model cannot be found or loaded.
+        """
+        index = Index.open(path, verify=verify)
+        if encoder is None:
+            _check_identity(index, model)
+        if isinstance(reranker, str | Path):
+            from retrieval.reranker import CrossEncoder, RerankSettings
+
+            reranker = CrossEncoder.load(reranker, settings=RerankSettings(device=device, dtype=dtype))
+        return cls(index, encoder=encoder, model=model, reranker=reranker, device=device, dtype=dtype)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder, loaded on first use.
+
+        Raises:
+            ConfigError: The index holds ready-made vectors and no model was given.
+            ModelError: The model cannot be loaded.
+        """
+        with self._lock:
+            if self._encoder is None:
+                encoder = load_encoder(self.index.manifest, self.index.path, *self._encoder_options)
+                require_same_model(self.index.manifest, encoder, self.index.path)
+                self._encoder = encoder
+        return self._encoder
+
+    def search(
+        self,
+        query: str | np.ndarray,
+        k: int = 10,
+        *,
+        where: pc.Expression | None = None,
+        rerank: bool | None = None,
+        rerank_depth: int = 100,
+    ) -> list[Hit]:
+        """Find the k best documents for a query.
+
+        Args:
+            query: A text, or a vector (dim,).
+            k: How many; fewer are returned where fewer documents pass.
+            where: A predicate on columns, such as `pyarrow.compute.field("year") >= 2020`.
+            rerank: Whether the cross-encoder re-orders the first hits; None: if there is one.
+            rerank_depth: How many hits it sees, at least k.
+
+        Returns:
+            Hits by score descending, then doc_id descending. An empty query has none.
+
+        Raises:
+            ConfigError: k or rerank_depth below 1, or `rerank` without a reranker.
+            DataError: A vector of another dimension, or a predicate that does not fit the columns.
+        """
+        queries: Sequence[str] | np.ndarray = [query] if isinstance(query, str) else np.asarray(query)[None, :]
+        return self.search_many(queries, k, where=where, rerank=rerank, rerank_depth=rerank_depth)[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str] | np.ndarray,
+        k: int = 10,
+        *,
+        where: pc.Expression | None = None,
+        rerank: bool | None = None,
+        rerank_depth: int = 100,
+        names: Sequence[str] | None = None,
+    ) -> list[list[Hit]]:
+        """Find the k best documents for each query; each is answered as if it were alone.
+
+        Args:
+            queries: Texts, or vectors (q, dim).
+            k: As in `search`, like the rest.
+            where: A predicate on columns.
+            rerank: Whether to re-order the first hits.
+            rerank_depth: How many hits are re-ordered, at least k.
+            names: What notices call the queries, such as their ids; None: their numbers, from 1.
+        """
+        if k < 1 or rerank_depth < 1:
+            raise ConfigError(f"k is {k} and rerank_depth {rerank_depth}; both must be at least 1")
+        if rerank and self.reranker is None:
+            raise ConfigError("rerank=True needs a reranker: Retriever.open(path, reranker=MODEL)")
+        if isinstance(queries, str):
+            raise ConfigError("search_many takes a list of queries; use search for one")
+        results: list[list[Hit]] = []
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            results += self._search(queries[start : start + _QUERIES_AT_ONCE], k, where, rerank, rerank_depth)
+        if not isinstance(queries, np.ndarray):
+            names = names or [str(number) for number in range(1, len(queries) + 1)]
+            blank = [name for name, text in zip(names, queries, strict=True) if is_blank(text)]
+            if blank:
+                log.warning("%d empty queries have no hits: %s", len(blank), _listed(blank))
+        return results
+
+    def _search(
+        self,
+        queries: Sequence[str] | np.ndarray,
+        k: int,
+        where: pc.Expression | None,
+        rerank: bool | None,
+        depth: int,
+    ) -> list[list[Hit]]:
+        reranker = None if rerank is False else self.reranker
+        vectors, asked = self._vectors(queries)
+        found: list[list[Candidate]] = [[] for _ in queries]
+        fetched = self.index.search(vectors, k if reranker is None else max(k, depth), where=where)
+        for position, candidates in zip(asked, fetched, strict=True):
+            found[position] = candidates
+        if reranker is None:
+            return [[self._hit(c, rank) for rank, c in enumerate(candidates, 1)] for candidates in found]
+        if isinstance(queries, np.ndarray):
+            raise ConfigError("a reranker reads texts: search with a text, or with rerank=False")
+        return list(self._reranked(reranker, queries, found, k))
+
+    def _vectors(self, queries: Sequence[str] | np.ndarray) -> tuple[np.ndarray, list[int]]:
+        """Return the vectors of the queries that have some content, and these queries' positions."""
+        if isinstance(queries, np.ndarray):
+            vectors = np.asarray(queries, np.float32)
+            if vectors.ndim != 2 or vectors.shape[1] != self.index.dim:
+                raise IndexMismatchError(
+                    f"query vectors of shape {vectors.shape}, the index {self.index.path} has {self.index.dim} dimensions"
+                )
+            if self.index.manifest.metric == "cosine":
+                norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+                if not norms.all():
+                    raise DataError(f"query vector {int(np.argmin(norms))} is zero and has no direction (cosine)")
+                vectors = (vectors / norms).astype(np.float32)
+            return vectors, list(range(len(vectors)))
+        asked = [position for position, text in enumerate(queries) if not is_blank(text)]
+        if not asked:
+            return np.empty((0, self.index.dim), np.float32), []
+        return self.encoder.encode_queries([queries[position] for position in asked]), asked
+
+    def _reranked(
+        self, reranker: Reranker, queries: Sequence[str], found: list[list[Candidate]], k: int
+    ) -> Iterator[list[Hit]]:
+        texts = {c.row: self.index.passage(c.row) for candidates in found for c in candidates}
+        pairs = [
+            (query, joined(texts[c.row]["title"], texts[c.row]["text"]))
+            for query, candidates in zip(queries, found, strict=True)
+            for c in candidates
+        ]
+        scores = reranker.score(pairs)
+        chances = reranker.probability(scores)
+        start = 0
+        for candidates in found:
+            mine = slice(start, start + len(candidates))
+            start = mine.stop
+            known = {
+                c.row: (c.score, float(s), float(p))
+                for c, s, p in zip(candidates, scores[mine], chances[mine], strict=True)
+            }
+            again = ordered(
+                Candidate(score=known[c.row][1], doc_id=c.doc_id, passage=c.passage, row=c.row) for c in candidates
+            )
+            yield [self._hit(c, rank, *known[c.row]) for rank, c in enumerate(again[:k], 1)]
+
+    def _hit(
+        self,
+        candidate: Candidate,
+        rank: int,
+        retrieval_score: float | None = None,
+        rerank_score: float | None = None,
+        rerank_probability: float | None = None,
+    ) -> Hit:
+        return Hit(
+            rank=rank,
+            score=candidate.score,
+            retrieval_score=candidate.score if retrieval_score is None else retrieval_score,
+            rerank_score=rerank_score,
+            rerank_probability=rerank_probability,
+            metadata=self.index.metadata(candidate.row),
+            **self.index.passage(candidate.row),
+        )
+
+
+def _check_identity(index: Index, model: str | Path | None) -> None:
+    """Compare hashes before anything heavy is loaded.
+
+    Raises:
+        IndexMismatchError: The model that would encode queries is not the one that encoded the documents.
+    """
+    made_with: dict[str, Any] | None = index.manifest.encoder
+    if made_with is None:
+        return
+    found = resolve(model or made_with.get("path") or made_with["name"])
+    if fingerprint(found.folder) != made_with.get("sha256"):
+        require_same_model(index.manifest, load_encoder(index.manifest, index.path, found.folder), index.path)
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

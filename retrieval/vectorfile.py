@@ -1,0 +1,220 @@
+"""Ready-made vectors: a .npy file, or a Parquet file with ids, read in step with the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retrieval.errors import ConfigError, DataError
+from retrieval.records import DocumentSettings
+from retrieval.tables import ID_NAMES
+
+_BATCH_ROWS = 4096
+
+
+class VectorFile:
+    """Vectors in the order of the documents.
+
+    Attributes:
+        path: The file.
+        dim: Dimension of its vectors.
+    """
+
+    def __init__(self, path: Path, *, dim: int, rows: int, dropped: tuple[str, ...] = ()) -> None:
+        """Describe a file (see `open`)."""
+        self.path = path
+        self.dim = dim
+        self._rows = rows
+        self._dropped = dropped
+        self._position = 0
+
+    @classmethod
+    def open(cls, path: str | Path, *, column: str | None = None) -> VectorFile:
+        """Open a vector file and look at its shape; no vector is read yet.
+
+        Args:
+            path: `.npy` with an array (n, dim) of numbers, or `.parquet` with an id column and a list column.
+            column: The list column's name; None where there is only one.
+
+        Raises:
+            DataError: No such file, or another content.
+        """
+        path = Path(path).expanduser()
+        if not path.is_file():
+            raise DataError(f"--vectors {path}: no such file")
+        if path.suffix == ".npy":
+            return _NumpyVectors(path)
+        if path.suffix == ".parquet":
+            return _ParquetVectors(path, column)
+        raise DataError(f"--vectors {path}: expected .npy or .parquet")
+
+    def fingerprint(self) -> str:
+        """Return what tells this file from a changed one."""
+        state = self.path.stat()
+        return f"{self.path}:{state.st_size}:{state.st_mtime_ns}"
+
+    def document_settings(self, settings: DocumentSettings) -> DocumentSettings:
+        """Adapt how documents are read: text is optional, the vector column is no metadata.
+
+        Raises:
+            ConfigError: Bad records are to be skipped, which would shift the vectors against the documents.
+        """
+        if settings.on_bad == "skip":
+            raise ConfigError("--on-bad skip does not go with --vectors: the vectors would shift against the documents")
+        return replace(settings, require_text=False, drop_fields=(*settings.drop_fields, *self._dropped))
+
+    def skip(self, rows: int) -> None:
+        """Leave out vectors, of documents that are encoded already."""
+        for _ in range(0, rows, _BATCH_ROWS):
+            self._next(min(_BATCH_ROWS, rows))
+            rows -= _BATCH_ROWS
+
+    def take(self, doc_ids: pa.ChunkedArray, *, unit: bool) -> np.ndarray:
+        """Return the vectors of the next documents.
+
+        Args:
+            doc_ids: Their ids, n of them.
+            unit: Bring each row to unit length.
+
+        Returns:
+            (n, dim) float32, finite.
+
+        Raises:
+            DataError: Too few vectors, another id, a value that is not finite, or a zero row under `unit`.
+        """
+        ids = doc_ids.to_pylist()
+        vectors, found = self._next(len(ids))
+        if len(vectors) < len(ids):
+            raise DataError(
+                f"{self.path} has {self._rows} vectors and the corpus more documents: "
+                f"none is left for document {ids[len(vectors)]!r}"
+            )
+        for row, (expected, other) in enumerate(zip(ids, found or ids, strict=True)):
+            if expected != other:
+                position = self._position - len(ids) + row + 1
+                raise DataError(
+                    f"{self.path} row {position}: id {other!r} where the corpus has {expected!r}; "
+                    "vectors and documents must be in the same order"
+                )
+        bad = ~np.isfinite(vectors).all(axis=1)
+        if bad.any():
+            raise DataError(f"{self.path}: the vector of document {ids[int(np.argmax(bad))]!r} holds NaN or infinity")
+        if unit:
+            norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+            if not norms.all():
+                document = ids[int(np.argmin(norms))]
+                raise DataError(f"{self.path}: the vector of document {document!r} is zero and has no direction (cosine)")
+            vectors = (vectors / norms).astype(np.float32)
+        return vectors
+
+    def finish(self) -> None:
+        """Check that every vector had its document.
+
+        Raises:
+            DataError: Vectors are left over.
+        """
+        if self._position < self._rows:
+            raise DataError(f"{self.path} has {self._rows} vectors, the corpus only {self._position} documents")
+
+    def _next(self, count: int) -> tuple[np.ndarray, list[str] | None]:
+        """Read the next `count` vectors (n, dim) float32, n smaller at the end, and their ids where there are some."""
+        raise NotImplementedError
+
+
+class _NumpyVectors(VectorFile):
+    def __init__(self, path: Path) -> None:
+        try:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise DataError(f"--vectors {path}: not an array of numbers that numpy can map ({error})") from error
+        if mapped.ndim != 2 or mapped.dtype.kind not in "fiu" or not mapped.flags.c_contiguous:
+            raise DataError(
+                f"--vectors {path}: {mapped.dtype} array of shape {mapped.shape}, expected numbers of shape (n, dim) "
+                "in C order"
+            )
+        super().__init__(path, dim=mapped.shape[1], rows=mapped.shape[0])
+        self._dtype = mapped.dtype
+        self._stream = path.open("rb")  # read, not mapped: pages of a map would count as our memory
+        self._stream.seek(mapped.offset)
+
+    def _next(self, count: int) -> tuple[np.ndarray, None]:
+        vectors = np.fromfile(self._stream, self._dtype, count * self.dim).reshape(-1, self.dim)
+        self._position += len(vectors)
+        return vectors.astype(np.float32, copy=False), None
+
+
+class _ParquetVectors(VectorFile):
+    def __init__(self, path: Path, column: str | None) -> None:
+        import pyarrow.parquet
+
+        try:
+            self._file = pyarrow.parquet.ParquetFile(path)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"--vectors {path}: not a Parquet file that can be read ({error})") from error
+        schema = self._file.schema_arrow
+        names = [field.name for field in schema if _is_vector(field.type)] if column is None else [column]
+        ids = [name for name in ID_NAMES if name in schema.names]
+        if len(names) != 1 or names[0] not in schema.names or not ids:
+            raise DataError(
+                f"--vectors {path}: expected an id column ({', '.join(ID_NAMES)}) and one list column of floats "
+                f"(or --vector-field); found {', '.join(f'{field.name} ({field.type})' for field in schema)}"
+            )
+        self._columns = [ids[0], names[0]]
+        self._batches = self._read()
+        first = next(self._batches, None)
+        self._waiting = [] if first is None else [first]
+        dim = 0 if first is None else first[0].shape[1]
+        super().__init__(path, dim=dim, rows=self._file.metadata.num_rows, dropped=(names[0],))
+
+    def _read(self) -> Iterator[tuple[np.ndarray, list[str]]]:
+        dim: int | None = None
+        for batch in self._file.iter_batches(_BATCH_ROWS, columns=self._columns):
+            ids = pc.cast(batch[self._columns[0]], pa.string()).to_pylist()
+            column = batch[self._columns[1]]
+            lengths = set(pc.list_value_length(column).to_pylist())
+            dim = dim or next(iter(lengths))
+            if lengths != {dim}:
+                raise DataError(f"{self._file_name()}: vectors of {sorted(map(str, lengths))} values, expected {dim} each")
+            yield column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim).astype(np.float32), ids
+
+    def _file_name(self) -> str:
+        return f"--vectors column {self._columns[1]}"
+
+    def _next(self, count: int) -> tuple[np.ndarray, list[str]]:
+        vectors: list[np.ndarray] = []
+        ids: list[str] = []
+        while count > len(ids):
+            block = self._waiting.pop() if self._waiting else next(self._batches, None)
+            if block is None:
+                break
+            missing = count - len(ids)
+            vectors.append(block[0][:missing])
+            ids += block[1][:missing]
+            if len(block[1]) > missing:
+                self._waiting.append((block[0][missing:], block[1][missing:]))
+        self._position += len(ids)
+        return np.concatenate(vectors) if vectors else np.empty((0, self.dim), np.float32), ids
+
+
+def read_query_vectors(path: str | Path) -> np.ndarray:
+    """Read query vectors from a .npy file as (q, dim) float32.
+
+    Raises:
+        DataError: No such file, or no array of numbers (q, dim).
+    """
+    file = VectorFile.open(path)
+    vectors, _ = file._next(file._rows)
+    if not np.isfinite(vectors).all():
+        row = int(np.argmin(np.isfinite(vectors).all(axis=1)))
+        raise DataError(f"{path}: row {row} holds NaN or infinity")
+    return vectors
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in lists) and pa.types.is_floating(kind.value_type)
