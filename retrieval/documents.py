@@ -110,6 +110,7 @@ class DocumentStream:
         self._known = KnownIds()
         self._log = ReadingLog(settings.on_bad)
         self._input_read = False
+        self._sizes = [0] * len(self._sources)  # bytes
         if not self._sources:
             raise ConfigError("no corpus given; expected files, folders or -")
         real = [
@@ -135,6 +136,11 @@ class DocumentStream:
         """What the user should know: columns renamed or kept as JSON text, files in another encoding."""
         return self._log.notices
 
+    @property
+    def share_read(self) -> float | None:
+        """How much of the sources' bytes was read, 0 to 1; None where standard input is among them."""
+        return None if any(source.path == STANDARD_INPUT for source in self._sources) else self._log.share
+
     def write_rejects(self, path: str | Path) -> None:
         """Writes all rejects as JSON lines: file, line or row, reason.
 
@@ -154,16 +160,7 @@ class DocumentStream:
             if source.path == STANDARD_INPUT:
                 return None
             entries.append((source.kind, source.name))
-            found = walk(source.path) if source.kind == "tree" else [Found(source.path, source.path)]
-            for file in found:
-                if isinstance(file, Found):
-                    try:
-                        status = Path(file.path).stat()
-                    except OSError as error:
-                        raise DataError(
-                            f"{shown_file(file.path)}: {(error.strerror or '').lower()}"
-                        ) from error
-                    entries.append((file.doc_id, status.st_size, status.st_mtime_ns))
+            entries += [(file.doc_id, file.size, file.changed) for file in _files(source)]
         return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -172,6 +169,7 @@ class DocumentStream:
             if self._input_read:
                 raise DataError("standard input can be read only once; save it to a file to read it again")
             self._input_read = True
+        self._sizes = [sum(file.size for file in _files(source)) for source in self._sources]
         repeats = Repeats(
             self._known, log, lambda: self._pieces(ReadingLog(self.settings.on_bad), whole=False)
         )
@@ -207,10 +205,13 @@ class DocumentStream:
         for number, source in enumerate(self._sources):
             if source.path == STANDARD_INPUT and not whole:
                 continue
-            if source.kind in ("tree", "file"):
-                yield from self._tree_pieces(number, source, log)
-            else:
-                yield from self._file_pieces(number, source, log)
+            pieces = self._tree_pieces if source.kind in ("tree", "file") else self._file_pieces
+            yield from pieces(number, source, log)
+            log.share = self._share(number, self._sizes[number])
+
+    def _share(self, number: int, read: float) -> float:
+        """How much of all sources was read after `read` bytes of one."""
+        return (sum(self._sizes[:number]) + read) / max(sum(self._sizes), 1)
 
     def _file_pieces(self, number: int, source: _Source, log: ReadingLog) -> Iterator[Piece]:
         settings = self.settings
@@ -232,6 +233,7 @@ class DocumentStream:
                     documents, faults = None, reader.take(item)
             except DataError as error:
                 raise DataError(f"{shown_file(source.path)}: {error}") from None
+            log.share = self._share(number, item.share * self._sizes[number])
             log.bad(number, source.path, unit, faults)
             if documents is not None:
                 yield Piece(documents, number, unit, source.path)
@@ -243,17 +245,18 @@ class DocumentStream:
             log.notice(f"{shown_file(source.path)}: no record has a title in {settings.title_field!r}")
 
     def _tree_pieces(self, number: int, source: _Source, log: ReadingLog) -> Iterator[Piece]:
-        root = Path(source.path)
-        found = walk(root) if source.kind == "tree" else [Found(source.path, root.name)]
+        found = walk(source.path) if source.kind == "tree" else _files(source)
         ids: list[str] = []
         texts: list[str] = []
         files: list[str] = []
-        size = 0
+        size = read = 0
         for file in found:
             if isinstance(file, Skipped):
                 log.skipped(file.path, file.reason)
                 continue
             result = read_text(file.path)
+            read += file.size
+            log.share = self._share(number, min(read, self._sizes[number]))
             if isinstance(result, Skipped):
                 log.skipped(result.path, result.reason)
                 continue
@@ -268,6 +271,24 @@ class DocumentStream:
                 ids, texts, files, size = [], [], [], 0
         if ids:
             yield Piece(_tree_documents(ids, texts), number, "", files)
+
+
+def _files(source: _Source) -> list[Found]:
+    """Lists the files of a source that would be read.
+
+    Raises:
+        DataError: the source is gone.
+    """
+    if source.path == STANDARD_INPUT:
+        return []
+    if source.kind == "tree":
+        return [file for file in walk(source.path) if isinstance(file, Found)]
+    path = Path(source.path)
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"{shown_file(source.path)}: {(error.strerror or str(error)).lower()}") from error
+    return [Found(source.path, path.name, status.st_size, status.st_mtime_ns)]
 
 
 def _tree_documents(ids: list[str], texts: list[str]) -> Documents:

@@ -44,10 +44,17 @@ _LONE_SURROGATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rows of a column format; `first` is the number of the first one, from 1."""
+    """Rows of a column format.
+
+    Attributes:
+        batch: the rows.
+        first: the number of the first one, from 1.
+        share: of the file that was read when they came, 0 to 1.
+    """
 
     batch: pa.RecordBatch
     first: int
+    share: float = 0.0
 
 
 def kind_of(name: str) -> str | None:
@@ -95,12 +102,17 @@ def read_file(
         elif kind == "arrow":
             yield from read_arrow(name, batch_rows)
         else:
-            with _open_bytes(name) as source:
+            with _open_bytes(name) as opened:
                 if kind == "jsonl":
-                    yield from read_jsonl(source, encoding)
+                    stretches = read_jsonl(opened.source, encoding)
                 else:
                     delimiter = "," if kind == "csv" else "\t"
-                    yield from read_table(source, delimiter, encoding=encoding, header=header, given=given)
+                    stretches = read_table(
+                        opened.source, delimiter, encoding=encoding, header=header, given=given
+                    )
+                for rows in stretches:
+                    rows.share = opened.share()
+                    yield rows
 
     label = shown_file(name)
     iterator = items()
@@ -120,16 +132,28 @@ def read_file(
         yield item
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An open stream of bytes, and the file beneath it; None for standard input."""
+
+    source: BinaryIO
+    file: pa.NativeFile | None
+
+    def share(self) -> float:
+        return 0.0 if self.file is None else self.file.tell() / max(self.file.size(), 1)
+
+
 @contextmanager
-def _open_bytes(name: str) -> Iterator[BinaryIO]:
+def _open_bytes(name: str) -> Iterator[_Opened]:
     """Opens a file, decompressed as its suffix says, or standard input."""
     if name == STANDARD_INPUT:
         if sys.stdin is None:
             raise DataError("it is closed; give a file instead of -")
-        yield sys.stdin.buffer
+        yield _Opened(sys.stdin.buffer, None)
         return
-    with pa.input_stream(name, compression=COMPRESSIONS.get(Path(name.lower()).suffix)) as source:
-        yield source
+    compression = COMPRESSIONS.get(Path(name.lower()).suffix)
+    with pa.OSFile(name) as file:
+        yield _Opened(pa.CompressedInputStream(file, compression) if compression else file, file)
 
 
 def read_jsonl(source: BinaryIO, encoding: str = "utf-8") -> Iterator[Rows]:
@@ -214,8 +238,9 @@ def read_parquet(name: str, batch_rows: int, drop: Sequence[str] = ()) -> Iterat
         columns = [column for column in names if column not in drop] if prune else None
         first = 1
         for batch in file.iter_batches(batch_size=batch_rows, columns=columns):
-            yield Columns(batch, first)
-            first += batch.num_rows
+            last = first + batch.num_rows
+            yield Columns(batch, first, (last - 1) / max(file.metadata.num_rows, 1))
+            first = last
 
 
 def read_arrow(name: str, batch_rows: int) -> Iterator[Columns]:
@@ -229,5 +254,5 @@ def read_arrow(name: str, batch_rows: int) -> Iterator[Columns]:
         for batch in batches:
             # One record batch may hold a whole corpus.
             for start in range(0, batch.num_rows, batch_rows):
-                yield Columns(batch.slice(start, batch_rows), first + start)
+                yield Columns(batch.slice(start, batch_rows), first + start, source.tell() / source.size())
             first += batch.num_rows

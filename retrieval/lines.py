@@ -28,6 +28,7 @@ class Rows:
         faults: the broken lines of the stretch.
         size: bytes read for it, about.
         names: the columns of a table; None where each record brings its own.
+        share: of the file that was read when it came, 0 to 1; 0 where the size is not known.
     """
 
     numbers: list[int] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Rows:
     faults: list[Fault] = field(default_factory=list)
     size: int = 0
     names: tuple[str, ...] | None = None
+    share: float = 0.0
 
 
 def check_encoding(encoding: str) -> None:

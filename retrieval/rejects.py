@@ -76,6 +76,7 @@ class ReadingLog:
         self.counts = DocumentCounts()
         self.rejects: list[Reject] = []
         self.encodings: Counter[str] = Counter()
+        self.share = 0.0  # of the bytes of all sources that were read, 0 to 1
         self.stops = on_bad == "fail"  # at the first bad record
         self._notices: dict[str, None] = {}
         self._spool = tempfile.SpooledTemporaryFile(max_size=1 << 20)  # noqa: SIM115 (closed by the finalizer)

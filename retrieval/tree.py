@@ -53,10 +53,19 @@ _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b")) + b"\x7f"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file of a tree that may be a document: its path, and its id (the path from the root, with `/`)."""
+    """A file that may be a document.
+
+    Attributes:
+        path: where it is.
+        doc_id: the path from the root of its tree, with `/`.
+        size: bytes.
+        changed: time of its last change, nanoseconds.
+    """
 
     path: str
     doc_id: str
+    size: int
+    changed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ def _entries(folder: str, prefix: str) -> Iterator[Found | Skipped | tuple[str, 
     """Lists one folder: files, what is left out, and (path, id prefix) of the folders to enter."""
     try:
         with os.scandir(folder) as scan:
-            entries = [(entry, _mode(entry)) for entry in scan]
+            entries = [(entry, _status(entry)) for entry in scan]
     except OSError as error:
         yield Skipped(folder, _why(error))
         return
@@ -102,21 +111,27 @@ def _entries(folder: str, prefix: str) -> Iterator[Found | Skipped | tuple[str, 
             yield Skipped(folder, why)
             return
     # A folder sorts as its contents do, with the slash: `a.txt` comes before `a/b`.
-    entries.sort(key=lambda item: item[0].name + "/" * stat.S_ISDIR(item[1]))
-    for entry, mode in entries:
+    entries.sort(
+        key=lambda item: item[0].name + "/" * (item[1] is not None and stat.S_ISDIR(item[1].st_mode))
+    )
+    for entry, status in entries:
+        if status is None:
+            yield Skipped(entry.path, "vanished")
+            continue
+        mode = status.st_mode
         if reason := _left_out(entry, mode):
             yield Skipped(entry.path, reason)
         elif stat.S_ISDIR(mode):
             yield entry.path, f"{prefix}{entry.name}/"
         else:
-            yield Found(entry.path, prefix + entry.name)
+            yield Found(entry.path, prefix + entry.name, status.st_size, status.st_mtime_ns)
 
 
-def _mode(entry: "os.DirEntry[str]") -> int:
+def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
     try:
-        return entry.stat(follow_symlinks=False).st_mode
+        return entry.stat(follow_symlinks=False)
     except OSError:
-        return 0
+        return None
 
 
 def _left_out(entry: "os.DirEntry[str]", mode: int) -> str | None:
