@@ -39,7 +39,7 @@ __all__ = [
 
 BATCH_BYTES = 1 << 24  # a batch ends early when it holds as much
 _CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst", "corpus.parquet")
-_INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Cs", "Zl", "Zp", "Zs"})
+_INVISIBLE = frozenset("CZ")  # major categories: control, format, unassigned, separators
 _HEAD = 32  # characters looked at before the whole text is
 _WORD = re.compile(r"\w").search
 
@@ -328,4 +328,4 @@ def _count_empty(batch: pa.RecordBatch) -> int:
 
 
 def _is_visible(text: str) -> bool:
-    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
+    return any(unicodedata.category(character)[0] not in _INVISIBLE for character in text)
