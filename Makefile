@@ -1,6 +1,7 @@
-# make demo    install, index this Python's standard library, show hits (no more than a second run needs)
+# make demo    install, index this Python's standard library, show hits; again: only the hits
 # make test    install everything and run the tests
 # make check   lint, types, layers
+# make clean   remove what the others made, the environment too
 # Another interpreter: make demo PYTHON=python3.12
 
 PYTHON ?= python3
@@ -28,17 +29,19 @@ check: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf $(VENV) demo build dist *.egg-info retrieval/*.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Python 3.11 or newer is needed, $(PYTHON) is %d.%d: try make PYTHON=python3.12" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed-demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing into $(VENV): a few minutes, 1 to 2 GB"
 	$(INSTALL) -e ".[cpu]"
 	touch $@
 
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing everything into $(VENV): a few minutes, 2 GB"
 	$(INSTALL) -e ".[all,dev]"
 	touch $@
 
