@@ -84,7 +84,8 @@ def write_vectors(sink: BinaryIO, blocks: Iterable[np.ndarray], *, rows: int, di
             if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
                 raise DataError("vectors beyond float16's range (65504): store them with --vector-dtype float32")
             array = array.astype("<f2")
-        sink.write(memoryview(array).cast("B"))
+        if len(array):
+            sink.write(memoryview(array).cast("B"))
         written += len(array)
     if written != rows:
         raise DataError(f"{written} vectors were given where {rows} were announced")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from retrieval.chunking import PassageVectors
-from retrieval.encoder import BiEncoder, EncoderSettings
+from retrieval.encoder import POOLINGS, BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.index.manifest import Manifest
 
@@ -67,7 +67,7 @@ def load_encoder(
             )
         return BiEncoder.load(model, settings=EncoderSettings(device=device, dtype=dtype, batch_tokens=batch_tokens))
     settings = EncoderSettings(
-        pooling=made_with.get("pooling_given"),
+        pooling=pooling if (pooling := made_with.get("pooling")) in POOLINGS else None,
         query_prompt=made_with.get("query_prompt"),
         document_prompt=made_with.get("document_prompt"),
         max_length=made_with.get("max_length"),

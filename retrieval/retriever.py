@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retrieval.chunking import is_blank
-from retrieval.errors import ConfigError, DataError, IndexMismatchError
+from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.index.reader import Index
 from retrieval.matching import Encoder, Reranker, load_encoder, require_same_model
 from retrieval.models import fingerprint, resolve
 from retrieval.ranking import Candidate, Hit, ordered
+from retrieval.vectorfile import unit_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -193,10 +194,7 @@ class Retriever:
                     f"query vectors of shape {vectors.shape}, the index {self.index.path} has {self.index.dim} dimensions"
                 )
             if self.index.manifest.metric == "cosine":
-                norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-                if not norms.all():
-                    raise DataError(f"query vector {int(np.argmin(norms))} is zero and has no direction (cosine)")
-                vectors = (vectors / norms).astype(np.float32)
+                vectors = unit_rows(vectors, lambda row: f"query vector {row}")
             return vectors, list(range(len(vectors)))
         asked = [position for position, text in enumerate(queries) if not is_blank(text)]
         if not asked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,13 +104,7 @@ class VectorFile:
         bad = ~np.isfinite(vectors).all(axis=1)
         if bad.any():
             raise DataError(f"{self.path}: the vector of document {ids[int(np.argmax(bad))]!r} holds NaN or infinity")
-        if unit:
-            norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-            if not norms.all():
-                document = ids[int(np.argmin(norms))]
-                raise DataError(f"{self.path}: the vector of document {document!r} is zero and has no direction (cosine)")
-            vectors = (vectors / norms).astype(np.float32)
-        return vectors
+        return unit_rows(vectors, lambda row: f"{self.path}: the vector of document {ids[row]!r}") if unit else vectors
 
     def finish(self) -> None:
         """Check that every vector had its document.
@@ -139,11 +133,12 @@ class _NumpyVectors(VectorFile):
             )
         super().__init__(path, dim=mapped.shape[1], rows=mapped.shape[0])
         self._dtype = mapped.dtype
-        self._stream = path.open("rb")  # read, not mapped: pages of a map would count as our memory
-        self._stream.seek(mapped.offset)
+        self._offset = mapped.offset
 
     def _next(self, count: int) -> tuple[np.ndarray, None]:
-        vectors = np.fromfile(self._stream, self._dtype, count * self.dim).reshape(-1, self.dim)
+        with self.path.open("rb") as stream:  # read, not mapped: pages of a map would count as our memory
+            stream.seek(self._offset + self._position * self.dim * self._dtype.itemsize)
+            vectors = np.fromfile(stream, self._dtype, count * self.dim).reshape(-1, self.dim)
         self._position += len(vectors)
         return vectors.astype(np.float32, copy=False), None
 
@@ -199,6 +194,23 @@ class _ParquetVectors(VectorFile):
                 self._waiting.append((block[0][missing:], block[1][missing:]))
         self._position += len(ids)
         return np.concatenate(vectors) if vectors else np.empty((0, self.dim), np.float32), ids
+
+
+def unit_rows(vectors: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
+    """Bring rows to unit length; rows that have it within float32's rounding stay as they are, to the bit.
+
+    Args:
+        vectors: (n, dim) float32.
+        name: Names a row, for the message.
+
+    Raises:
+        DataError: A row is zero.
+    """
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    if not norms.all():
+        raise DataError(f"{name(int(np.argmin(norms)))} is zero and has no direction (cosine)")
+    norms[np.abs(norms - 1.0) < 1e-6] = 1.0
+    return (vectors / norms).astype(np.float32)  # type: ignore[no-any-return]
 
 
 def read_query_vectors(path: str | Path) -> np.ndarray:

@@ -23,6 +23,7 @@ def _load_tiny() -> Any:
 
 
 _load_tiny()
+sys.path.append(str(Path(__file__).parent))  # worlds.py, under importlib mode
 
 
 @pytest.fixture(scope="session")

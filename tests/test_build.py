@@ -1,0 +1,377 @@
+"""Writing an index: commit, resume, damage, locks, changes, readers meanwhile."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from worlds import add, build, records, unit, write_corpus
+
+from retrieval import (
+    ConfigError,
+    DataError,
+    IndexFormatError,
+    IndexLockedError,
+    IndexMismatchError,
+    IndexSettings,
+    Retriever,
+    add_documents,
+    build_index,
+    compact_index,
+    delete_documents,
+)
+from retrieval.files import writer_lock
+from retrieval.index.manifest import Manifest
+from retrieval.index.reader import Index
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {p.relative_to(path).as_posix(): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def answers(path: Path, k: int = 20) -> list[list[tuple[str, float, str]]]:
+    found = Retriever.open(path).search_many(unit(15, 99), k)
+    return [[(hit.doc_id, hit.score, hit.text) for hit in hits] for hits in found]
+
+
+def test_an_index_is_its_manifest_and_the_files_it_lists(tmp_path: Path) -> None:
+    path = build(tmp_path, 100)
+    listed = {entry.path for entry in Manifest.read(path).files()}
+    assert set(tree(path)) == {"manifest.json", *listed}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "c.npy", "index"]
+    assert str(tmp_path) not in (path / "manifest.json").read_text()
+
+
+def test_the_same_build_gives_the_same_bytes(tmp_path: Path) -> None:
+    one, two = build(tmp_path / "1", 300, index_type="ivf"), build(tmp_path / "2", 300, index_type="ivf")
+    assert tree(one) == tree(two)
+
+
+def test_building_over_an_index_needs_overwrite_and_over_anything_else_is_refused(tmp_path: Path) -> None:
+    path = build(tmp_path, 5)
+    before = tree(path)
+    corpus, file = tmp_path / "c.jsonl", tmp_path / "c.npy"
+    with pytest.raises(ConfigError, match="--overwrite"):
+        build_index(corpus, path, vectors=file)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"x")
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match="holds other files"):
+            build_index(corpus, tmp_path / "photos", vectors=file, overwrite=overwrite)
+        with pytest.raises(ConfigError, match="not a folder"):
+            build_index(corpus, corpus, vectors=file, overwrite=overwrite)
+    assert tree(path) == before
+    (tmp_path / "empty").mkdir()
+    assert build_index(corpus, tmp_path / "empty", vectors=file).documents == 5
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "half", "flip"])
+@pytest.mark.parametrize("index_type", ["flat", "hnsw"])
+def test_every_damage_of_every_file_is_an_error_that_names_it(tmp_path: Path, how: str, index_type: str) -> None:
+    path = build(tmp_path, 300, index_type=index_type)
+    delete_documents(["d1", "d2"], path)
+    for name, data in tree(path).items():
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(path, copy)
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
+        if how == "gone":
+            (copy / name).unlink()
+        else:
+            (copy / name).write_bytes({"empty": b"", "half": data[:middle], "flip": flipped}[how])
+        with pytest.raises(IndexFormatError, match=Path(name).name) as caught:
+            Index.open(copy)
+        assert "rebuild" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_large_files_are_hashed_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval.index.manifest._HASH_ALWAYS", 100)
+    path = build(tmp_path, 300)
+    file = next(path.rglob("vectors.faiss"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    Index.open(path)
+    with pytest.raises(IndexFormatError, match=r"vectors\.faiss is damaged"):
+        Index.open(path, verify=True)
+
+
+def test_a_damaged_index_can_be_rebuilt_in_place(tmp_path: Path) -> None:
+    path = build(tmp_path, 50)
+    (path / "manifest.json").write_text("{")
+    with pytest.raises(IndexFormatError, match="damaged"):
+        Index.open(path)
+    build(tmp_path, 50)
+    assert len(answers(path)[0]) == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 2}, "format_version 2 and this release reads 1"),
+        ({"format": "other"}, "not ours"),
+        ({"documents": 7}, "wrong checksum"),
+    ],
+)
+def test_a_manifest_from_elsewhere_is_refused_by_name(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = build(tmp_path, 5)
+    body = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**body, **change}))
+    with pytest.raises(IndexFormatError, match=message):
+        Index.open(path)
+
+
+def test_no_index(tmp_path: Path) -> None:
+    with pytest.raises(IndexFormatError, match="no such folder"):
+        Index.open(tmp_path / "nowhere")
+    with pytest.raises(IndexFormatError, match=r"holds no manifest\.json"):
+        Index.open(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(IndexFormatError, match="is a file"):
+        Index.open(tmp_path / "file")
+    for change in (lambda: compact_index(tmp_path / "x"), lambda: delete_documents(["a"], tmp_path / "x")):
+        with pytest.raises(IndexFormatError, match="no index at"):
+            change()
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_one_writer_at_a_time_and_readers_all_the_while(tmp_path: Path) -> None:
+    path = build(tmp_path, 20)
+    with writer_lock(path / ".lock"):
+        with pytest.raises(IndexLockedError, match=rf"pid {os.getpid()}"):
+            delete_documents(["d1"], path)
+        assert len(answers(path)[0]) == 20
+    assert delete_documents(["d1"], path).deleted == 1
+
+
+def test_a_lock_file_of_a_killed_writer_is_no_lock(tmp_path: Path) -> None:
+    path = build(tmp_path, 20)
+    (path / ".lock").write_text("99999999")
+    assert delete_documents(["d1"], path).deleted == 1
+    assert not (path / ".lock").exists()
+
+
+SLOW_BUILD = """
+import sys, time
+import retrieval.indexing as indexing
+from retrieval.index.build import Writer
+indexing._VECTOR_PART_DOCUMENTS = indexing._ReadyVectors.part_documents = 40
+add = Writer.add
+def slow(self, *a, **k):
+    time.sleep(0.02)
+    add(self, *a, **k)
+Writer.add = slow
+corpus, vectors, index, overwrite = sys.argv[1:]
+print("ready", flush=True)
+report = indexing.build_index(corpus, index, vectors=vectors, overwrite=overwrite == "yes")
+print("kept", report.kept)
+"""
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_a_killed_build_resumes_and_ends_with_the_same_bytes(tmp_path: Path, present: bool) -> None:
+    corpus, vectors = write_corpus(tmp_path, records(1000), unit(1000))
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_BUILD)
+
+    def command(index: Path) -> list[str]:
+        return [sys.executable, str(script), str(corpus), str(vectors), str(index), "yes" if present else "no"]
+
+    old: list[list[tuple[str, float, str]]] = []
+    if present:
+        old = answers(build(tmp_path / "old", 30))
+        for name in ("undisturbed", "killed"):
+            shutil.copytree(tmp_path / "old" / "index", tmp_path / name)
+    subprocess.run(command(tmp_path / "undisturbed"), check=True, capture_output=True)
+    index = tmp_path / "killed"
+    for delay in (0.15, 0.25, 0.2):
+        process = subprocess.Popen(command(index), stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        if present:
+            assert answers(index) == old
+        else:
+            with pytest.raises(IndexFormatError, match="not finished"):
+                Index.open(index)
+    output = subprocess.run(command(index), check=True, capture_output=True, text=True).stdout
+    kept = int(output.split("kept ")[1])
+    assert 0 < kept < 1000 and kept % 40 == 0
+    assert tree(index) == tree(tmp_path / "undisturbed")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_unfinished_build_of_other_inputs_is_not_mixed_in(tmp_path: Path) -> None:
+    corpus, vectors = write_corpus(tmp_path, records(100), unit(100))
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_BUILD)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(corpus), str(vectors), str(tmp_path / "index"), "no"], stdout=subprocess.PIPE
+    )
+    staged = tmp_path / ".index.building" / "parts" / "000000.json"
+    while not staged.exists():
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+    corpus, vectors = write_corpus(tmp_path, records(50, start=500), unit(50, 1))
+    report = build_index(corpus, tmp_path / "index", vectors=vectors)
+    assert report.kept == 0 and report.index_documents == 50
+    assert any("discarded" in notice for notice in report.notices)
+
+
+def test_an_error_before_the_first_checkpoint_leaves_nothing(tmp_path: Path) -> None:
+    corpus, vectors = write_corpus(tmp_path, records(10), unit(9))
+    with pytest.raises(DataError, match="none is left for document 'd9'"):
+        build_index(corpus, tmp_path / "index", vectors=vectors)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "c.npy"]
+
+
+@pytest.mark.parametrize("index_type", ["flat", "hnsw", "ivf"])
+def test_changes_equal_a_fresh_build_of_the_final_documents(tmp_path: Path, index_type: str) -> None:
+    build(tmp_path / "a", 2000, index_type=index_type)
+    path = tmp_path / "a" / "index"
+    assert delete_documents([f"d{i}" for i in range(0, 200, 2)], path).deleted == 100
+    changed = [{"_id": f"d{i}", "text": f"new {i}", "year": 1} for i in range(1001, 1101)]
+    report = add(tmp_path / "a", changed, unit(100, 7), upsert=True)
+    assert (report.replaced, report.index_documents) == (100, 1900)
+    assert add(tmp_path / "a", records(100, start=5000), unit(100, 8)).index_documents == 2000
+
+    final = {r["_id"]: (r, v) for r, v in zip(records(2000), unit(2000), strict=True)}
+    for i in range(0, 200, 2):
+        del final[f"d{i}"]
+    final |= {r["_id"]: (r, v) for r, v in zip(changed, unit(100, 7), strict=True)}
+    final |= {r["_id"]: (r, v) for r, v in zip(records(100, start=5000), unit(100, 8), strict=True)}
+    corpus, vectors = write_corpus(tmp_path, [r for r, _ in final.values()], np.stack([v for _, v in final.values()]))
+    build_index(corpus, tmp_path / "fresh", vectors=vectors, settings=IndexSettings(index_type=index_type))
+
+    before, fresh = answers(path), answers(tmp_path / "fresh")
+    compact_index(path)
+    after = answers(path)
+    assert Index.open(path).deleted_rows.size == 0
+    assert Manifest.read(path).documents == Manifest.read(tmp_path / "fresh").documents == 2000
+    if index_type == "flat":
+        assert before == fresh == after
+    else:
+        for mine in (before, after):
+            shared = [len({h[0] for h in a} & {h[0] for h in b}) for a, b in zip(mine, fresh, strict=True)]
+            assert sum(shared) >= 0.9 * sum(map(len, fresh))
+
+
+def test_an_id_that_is_there_is_refused_by_add_and_nothing_changes(tmp_path: Path) -> None:
+    path = build(tmp_path, 30)
+    before = tree(path)
+    with pytest.raises(DataError, match=r"more\.jsonl.*d7"):
+        add(tmp_path, [{"_id": "x", "text": "x"}, {"_id": "d7", "text": "x"}], unit(2, 3))
+    assert tree(path) == before
+    delete_documents(["d7"], path)
+    assert add(tmp_path, [{"_id": "d7", "text": "again"}], unit(1, 3)).index_documents == 30
+
+
+def test_add_wants_the_same_dimension(tmp_path: Path) -> None:
+    build(tmp_path, 5)
+    with pytest.raises(IndexMismatchError, match="8 dimensions"):
+        add(tmp_path, [{"_id": "x", "text": "x"}], unit(1, 0, dim=8))
+
+
+def test_delete_counts_what_is_not_there(tmp_path: Path) -> None:
+    path = build(tmp_path, 5)
+    report = delete_documents(["d1", "nope", "d1"], path)
+    assert (report.deleted, report.unknown, report.index_documents) == (1, ["nope"], 4)
+    generation = Manifest.read(path).generation
+    assert delete_documents(["nope"], path).deleted == 0
+    assert Manifest.read(path).generation == generation
+
+
+def test_ivf_is_built_once_there_are_enough_and_small_additions_wait(tmp_path: Path) -> None:
+    path = build(tmp_path, 50, index_type="ivf")
+    assert Manifest.read(path).approximate is None
+    add(tmp_path, records(950, start=50), unit(950, 1))
+    first = Manifest.read(path).approximate
+    assert first is not None and first.recall_at_10 >= 0.9
+    add(tmp_path, records(20, start=2000), unit(20, 2))
+    assert Manifest.read(path).approximate == first  # searched exactly beside it
+    assert Retriever.open(path).search(unit(20, 2)[3], 1)[0].doc_id == "d2003"
+    add(tmp_path, records(200, start=3000), unit(200, 3))
+    assert Manifest.read(path).approximate != first
+
+
+def test_a_reader_keeps_its_generation_and_never_sees_two(tmp_path: Path) -> None:
+    """Every document of generation g has the text `g`; an answer with two texts would mix generations."""
+    path = tmp_path / "index"
+    corpus = tmp_path / "c.jsonl"
+    vectors = tmp_path / "c.npy"
+    np.save(vectors, unit(200))
+
+    def write(generation: int) -> None:
+        corpus.write_text("".join(json.dumps({"_id": f"d{i}", "text": str(generation)}) + "\n" for i in range(200)))
+
+    write(0)
+    build_index(corpus, path, vectors=vectors)
+    pinned = Retriever.open(path)
+    stop, problems = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                hits = Retriever.open(path).search(unit(1, 5)[0], 50)
+            except Exception as error:  # any error at all is the finding
+                problems.append(repr(error))
+                return
+            if len({hit.text for hit in hits}) != 1 or len(hits) != 50:
+                problems.append({hit.text for hit in hits})
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for generation in range(1, 15):
+            write(generation)
+            if generation % 3:
+                build_index(corpus, path, vectors=vectors, overwrite=True)
+            else:
+                add_documents(corpus, path, vectors=vectors, upsert=True)
+            if generation % 4 == 0:
+                compact_index(path)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+    assert {hit.text for hit in pinned.search(unit(1, 5)[0], 50)} == {"0"}
+
+
+def test_a_place_that_cannot_be_written_is_named_before_any_work(tmp_path: Path) -> None:
+    corpus, vectors = write_corpus(tmp_path, records(3), unit(3))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match=r"cannot write .*file"):
+        build_index(corpus, tmp_path / "file" / "index", vectors=vectors)
+    read_only = tmp_path / "ro"
+    read_only.mkdir(mode=0o555)
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    with pytest.raises(DataError, match="permission denied"):
+        build_index(corpus, read_only / "index", vectors=vectors)
+
+
+def test_no_file_of_an_index_is_a_pickle(tmp_path: Path) -> None:
+    import pickletools
+
+    path = build(tmp_path, 300, index_type="hnsw")
+    delete_documents(["d1"], path)
+    for name, data in tree(path).items():
+        with pytest.raises(ValueError, match=r".+"):
+            list(pickletools.genops(data))
+        assert not name.endswith((".pkl", ".pickle", ".pt", ".bin"))

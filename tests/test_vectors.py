@@ -1,0 +1,171 @@
+"""FAISS behind its guard: bytes, exactness, selectors, refusals."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retrieval.errors import ConfigError, DataError, IndexFormatError
+from retrieval.index import vectors as v
+
+
+def unit(rows: int, dim: int, seed: int = 0) -> np.ndarray:
+    array = np.random.default_rng(seed).standard_normal((rows, dim)).astype(np.float32)
+    return array / np.linalg.norm(array, axis=1, keepdims=True)
+
+
+def flat_file(path: Path, array: np.ndarray, dtype: str = "float32") -> v.FlatVectors:
+    with path.open("wb") as sink:
+        v.write_vectors(sink, np.array_split(array, 3), rows=len(array), dim=array.shape[1], dtype=dtype)
+    return v.FlatVectors(path, rows=len(array), dim=array.shape[1])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1000])
+def test_streamed_file_is_the_one_faiss_writes(rows: int) -> None:
+    array = unit(rows, 24)
+    sink = io.BytesIO()
+    v.write_vectors(sink, np.array_split(array, 4), rows=rows, dim=24, dtype="float32")
+    index = v.faiss().IndexFlatIP(24)
+    index.add(array)
+    assert sink.getvalue() == v.faiss().serialize_index(index).tobytes()
+
+
+def test_float16_codes_are_ieee_halves_behind_faiss_own_header() -> None:
+    array = unit(500, 24)
+    sink = io.BytesIO()
+    v.write_vectors(sink, [array], rows=500, dim=24, dtype="float16")
+    index = v.faiss().IndexScalarQuantizer(24, v.faiss().ScalarQuantizer.QT_fp16, v.faiss().METRIC_INNER_PRODUCT)
+    index.add(array)
+    theirs = v.faiss().serialize_index(index).tobytes()
+    header = len(theirs) - 500 * 24 * 2
+    assert sink.getvalue()[:header] == theirs[:header]
+    assert sink.getvalue()[header:] == array.astype("<f2").tobytes()
+
+
+def test_float16_refuses_what_does_not_fit() -> None:
+    with pytest.raises(DataError, match="65504"):
+        v.write_vectors(io.BytesIO(), [np.full((1, 4), 1e6, np.float32)], rows=1, dim=4, dtype="float16")
+
+
+def test_write_refuses_another_number_of_rows() -> None:
+    with pytest.raises(DataError, match="2 vectors were given where 3"):
+        v.write_vectors(io.BytesIO(), [unit(2, 4)], rows=3, dim=4, dtype="float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_flat_search_equals_numpy(tmp_path: Path, dtype: str) -> None:
+    array, queries = unit(3000, 32), unit(40, 32, 1)
+    flat = flat_file(tmp_path / "v.faiss", array, dtype)
+    stored = array.astype("<f2").astype(np.float32) if dtype == "float16" else array
+    allowed = np.random.default_rng(2).random(3000) < 0.3
+    for mask in (None, allowed):
+        scores, rows = flat.search(queries, 10, mask)
+        truth = queries @ stored.T
+        if mask is not None:
+            truth[:, ~mask] = -np.inf
+        assert np.allclose(scores, -np.sort(-truth, axis=1)[:, :10], atol=1e-5)
+        assert np.allclose(np.take_along_axis(truth, rows, axis=1), scores, atol=1e-5)
+    assert np.array_equal(flat.take(np.array([2999, 0, 7])), stored[[2999, 0, 7]])
+    assert np.array_equal(flat.block(10, 20), stored[10:20])
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 3), np.float32), r"shape \(2, 3\), expected \(n, 4\)"),
+        (np.zeros(4, np.float32), "shape"),
+        (np.array([["a"] * 4]), "dtype"),
+        (np.array([[0, 0, 0, 0], [0, np.nan, 0, 0]], np.float32), "row 1 holds NaN"),
+        (np.array([[0, 0, 0, np.inf]], np.float32), "row 0 holds NaN or an infinite"),
+    ],
+)
+def test_guard_refuses_what_faiss_would_take_badly(array: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        v.checked(array, 4, what="queries")
+
+
+def test_guard_takes_other_layouts() -> None:
+    fortran = np.asfortranarray(unit(8, 4).astype(np.float64))
+    array = v.checked(fortran, 4, what="x")
+    assert array.dtype == np.float32 and array.flags.c_contiguous
+    assert np.allclose(array, fortran)
+
+
+def test_exact_scores_do_not_depend_on_neighbours() -> None:
+    array, query = unit(257, 384), unit(1, 384, 5)[0]
+    array[[3, 100, 256]] = array[40]
+    together = v.exact_scores(query, array)
+    alone = np.concatenate([v.exact_scores(query, row[None]) for row in array])
+    assert np.array_equal(together, alone)
+    assert together[3] == together[100] == together[256] == together[40]
+
+
+def test_a_file_that_is_no_index_is_named(tmp_path: Path) -> None:
+    (tmp_path / "v.faiss").write_bytes(b"not an index")
+    with pytest.raises(IndexFormatError, match=r"v\.faiss"):
+        v.FlatVectors(tmp_path / "v.faiss", rows=1, dim=4)
+    flat_file(tmp_path / "w.faiss", unit(5, 4))
+    with pytest.raises(IndexFormatError, match="holds 5 x 4 vectors, expected 6 x 4"):
+        v.FlatVectors(tmp_path / "w.faiss", rows=6, dim=4)
+
+
+class Source:
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.rows, self.dim = array, len(array), array.shape[1]
+
+    def blocks(self, block_rows: int):  # type: ignore[no-untyped-def]
+        yield from (self.array[i : i + block_rows] for i in range(0, self.rows, block_rows))
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self.array[rows]
+
+
+@pytest.mark.parametrize("factory", ["HNSW16,Flat", "IVF16,Flat", "PCA16,IVF8,Flat", "IVF8,SQ8", "SQ8", "IVF8,SQ8,RFlat"])
+def test_every_kind_of_index_leaves_out_what_is_not_allowed(tmp_path: Path, factory: str) -> None:
+    source = Source(unit(2000, 32))
+    built = v.ApproximateIndex.build(factory, source)
+    with (tmp_path / "a.faiss").open("wb") as sink:
+        built.write(sink)
+    allowed = np.arange(2000) % 5 == 0
+    for index in (built, v.ApproximateIndex.open(tmp_path / "a.faiss", {})):
+        for _, rows in index.search(unit(6, 32, 9), 10, allowed):
+            assert len(rows) and (rows % 5 == 0).all() and len(set(rows)) == len(rows)
+
+
+def test_ivf_never_returns_fillers() -> None:
+    built = v.ApproximateIndex.build("IVF16,Flat", Source(unit(1000, 8)))
+    built.parameters["nprobe"] = 1
+    for scores, rows in built.search(unit(3, 8, 4), 1000, None):
+        assert 0 < len(rows) < 1000
+        assert (rows >= 0).all() and (scores >= -1.001).all()
+
+
+@pytest.mark.parametrize(
+    ("index_type", "rows", "factory", "notice"),
+    [
+        ("auto", v.AUTO_FLAT_ROWS, None, None),
+        ("auto", v.AUTO_FLAT_ROWS + 1, "HNSW32,Flat", None),
+        ("FLAT", 10**7, None, None),
+        ("hnsw", 5, "HNSW32,Flat", None),
+        ("ivf", 5, None, "ivf needs at least 78 passages and the index has 5: exact search is used"),
+        ("ivf", 1000, "IVF25,Flat", "ivf with 25 lists instead of 126: 1000 passages, 39 needed per list"),
+        ("ivf", 10**6, "IVF4000,Flat", None),
+        ("ivfpq", 100, None, "ivfpq needs at least 9984 passages and the index has 100: exact search is used"),
+        ("ivfpq", 10**6, "IVF4000,PQ48x8", None),
+        ("IVF7,SQ8", 5, "IVF7,SQ8", None),
+    ],
+)
+def test_plan(index_type: str, rows: int, factory: str | None, notice: str | None) -> None:
+    assert v.plan(index_type, rows=rows, dim=384) == v.IndexPlan(factory=factory, notice=notice)
+
+
+def test_a_type_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--index-type best"):
+        v.plan("best", rows=10, dim=8)
+
+
+@pytest.mark.parametrize(("factory", "message"), [("IVF64,Flat", "from 10 passages"), ("PQ4", "cannot leave deleted")])
+def test_a_type_that_cannot_be_built_is_refused(factory: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        v.ApproximateIndex.build(factory, Source(unit(10 if "IVF" in factory else 1000, 8)))
