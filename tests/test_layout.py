@@ -80,4 +80,3 @@ def test_public_names_are_sorted_and_importable():
     assert retrieval.__all__ == sorted(set(retrieval.__all__))
     for name in retrieval.__all__:
         assert getattr(importlib.import_module("retrieval"), name) is not None
-    assert set(retrieval.__all__) <= set(dir(retrieval))
