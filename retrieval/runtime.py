@@ -80,15 +80,19 @@ def choose_dtype(dtype: str, device: str) -> str:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Keep transformers from drawing progress bars and writing notes to stderr while a model is loaded."""
+    """Keep transformers and sentence-transformers from drawing bars and writing notes while one loads."""
     from transformers.utils import logging as chatter
 
     bars, level = chatter.is_progress_bar_enabled(), chatter.get_verbosity()
+    other = logging.getLogger("sentence_transformers")
+    other_level = other.level
     chatter.disable_progress_bar()
     chatter.set_verbosity_error()
+    other.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        other.setLevel(other_level)
         chatter.set_verbosity(level)
         if bars:
             chatter.enable_progress_bar()
