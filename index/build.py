@@ -131,7 +131,11 @@ class Writer:
             inputs: Fingerprint of the documents; None for inputs that cannot be read again.
         """
         # The index type is no part of this: it is only looked at when all vectors are there.
-        settings = {**asdict(replace(self.spec, index_type="")), "inputs": inputs, "generation": self.generation}
+        settings = {
+            **asdict(replace(self.spec, index_type="")),
+            "inputs": inputs,
+            "generation": self.generation,
+        }
         marker = self.staging / "build.json"
         wanted = json.dumps(settings, sort_keys=True).encode()
         if inputs is not None and marker.exists() and marker.read_bytes() == wanted:
@@ -481,4 +485,3 @@ def _lock(stack: contextlib.ExitStack, path: Path) -> bool:
             if exists == (path / MANIFEST).exists():  # else another writer finished or moved it meanwhile
                 stack.push(attempt.pop_all())
                 return exists
-

@@ -172,7 +172,11 @@ def _checksum(body: dict[str, Any]) -> str:
 def _parse(body: dict[str, Any]) -> Manifest:
     body["segments"] = [
         SegmentEntry(
-            **{**entry, "documents": FileEntry(**entry["documents"]), "vectors": FileEntry(**entry["vectors"])}
+            **{
+                **entry,
+                "documents": FileEntry(**entry["documents"]),
+                "vectors": FileEntry(**entry["vectors"]),
+            }
         )
         for entry in body["segments"]
     ]

@@ -35,7 +35,8 @@ class Index:
         self.manifest = manifest
         self.dim = manifest.dim
         self.rows = Rows(
-            [Segment(path, entry, dim=manifest.dim, verify=verify) for entry in manifest.segments], dim=manifest.dim
+            [Segment(path, entry, dim=manifest.dim, verify=verify) for entry in manifest.segments],
+            dim=manifest.dim,
         )
         self._deleted = _read_deleted(path, manifest, verify=verify)
         self._approximate: ApproximateIndex | None = None
@@ -145,7 +146,9 @@ class Index:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
             columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
             reason = str(error).splitlines()[0]
-            raise DataError(f"the filter {where} does not fit the columns of {self.path}: {reason}; there are {columns}")
+            raise DataError(
+                f"the filter {where} does not fit the columns of {self.path}: {reason}; there are {columns}"
+            ) from error
 
     def _raw(self, queries: np.ndarray, fetch: int, allowed: np.ndarray | None, available: int) -> list[Raw]:
         """The first stage's own answer: for each query about `fetch` scores and global rows, best first."""
@@ -164,9 +167,7 @@ class Index:
         scores, rows = raw
         vectors = self.rows.take(rows)
         exact = exact_scores(query, vectors)
-        ranked = best_passages(
-            self._candidate(float(score), int(row)) for score, row in zip(exact, rows, strict=True)
-        )
+        ranked = best_passages(self._candidate(float(score), int(row)) for score, row in zip(exact, rows, strict=True))
         if len(ranked) < k:
             return ranked, False
         if self._approximate is not None:

@@ -149,7 +149,7 @@ class Segment:
     def without_text(self) -> np.ndarray | None:
         """Rows of documents that have no searchable text (their passage is null) as (rows,) bool, or None."""
         column = self.column("passage")
-        return column.is_null().to_numpy() if column.null_count else None  # type: ignore[no-any-return]
+        return column.is_null().to_numpy() if column.null_count else None
 
     def cell(self, name: str, row: int) -> Any:
         """Return one value as Arrow's plain Python object."""

@@ -33,12 +33,10 @@ def faiss() -> ModuleType:
     try:
         import faiss as module
     except ImportError as error:
-        raise MissingDependencyError(
-            'FAISS is not installed: pip install "retrieve-rerank[cpu]" (or [gpu])'
-        ) from error
+        raise MissingDependencyError('FAISS is not installed: pip install "retrieve-rerank[cpu]" (or [gpu])') from error
     # OpenMP's threads do not survive a fork; a child that starts a parallel region would wait for them for ever.
     os.register_at_fork(after_in_child=lambda: module.omp_set_num_threads(1))
-    return module  # type: ignore[no-any-return]
+    return module
 
 
 def checked(vectors: np.ndarray, dim: int, *, what: str) -> np.ndarray:
@@ -85,7 +83,7 @@ def write_vectors(sink: BinaryIO, blocks: Iterable[np.ndarray], *, rows: int, di
                 raise DataError("vectors beyond float16's range (65504): store them with --vector-dtype float32")
             array = array.astype("<f2")
         if len(array):
-            sink.write(memoryview(array).cast("B"))
+            sink.write(array.view(np.uint8).data)
         written += len(array)
     if written != rows:
         raise DataError(f"{written} vectors were given where {rows} were announced")
@@ -158,7 +156,9 @@ def _read(path: Path) -> Any:
     try:
         return faiss().read_index(str(path), faiss().IO_FLAG_MMAP_IFC)
     except RuntimeError as error:
-        raise IndexFormatError(f"{path}: not a FAISS index that can be read; restore it or rebuild the index") from error
+        raise IndexFormatError(
+            f"{path}: not a FAISS index that can be read; restore it or rebuild the index"
+        ) from error
 
 
 def exact_scores(query: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -246,7 +246,9 @@ def _plan_ivf(name: str, rows: int, dim: int) -> IndexPlan:
     lists = min(wanted, rows // _MIN_POINTS_PER_LIST)
     notice = None
     if lists < wanted:
-        notice = f"{name} with {lists} lists instead of {wanted}: {rows} passages, {_MIN_POINTS_PER_LIST} needed per list"
+        notice = (
+            f"{name} with {lists} lists instead of {wanted}: {rows} passages, {_MIN_POINTS_PER_LIST} needed per list"
+        )
     codes = "Flat" if name == "ivf" else f"PQ{_pq_parts(dim)}x8"
     return IndexPlan(factory=f"IVF{lists},{codes}", notice=notice)
 
@@ -284,7 +286,9 @@ class ApproximateIndex:
                 index.add(block)
         except RuntimeError as error:
             reason = str(error).strip().rpartition("Error: ")[2]
-            raise ConfigError(f"--index-type {factory} cannot be built from {source.rows} passages: {reason}") from error
+            raise ConfigError(
+                f"--index-type {factory} cannot be built from {source.rows} passages: {reason}"
+            ) from error
         built = cls(index, {})
         try:
             built.search(source.take(np.zeros(1, np.int64)), 1, np.ones(source.rows, bool))
@@ -308,9 +312,7 @@ class ApproximateIndex:
         """Write it through Python, so that any path and any full disk is Python's matter."""
         faiss().write_index(self._index, faiss().PyCallbackIOWriter(sink.write))
 
-    def search(
-        self, queries: np.ndarray, k: int, allowed: np.ndarray | None
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """Find about the k best rows of each query; scores may be approximate.
 
         Args:
@@ -394,9 +396,7 @@ def measure_recall(
     return float(np.mean(shares)) if shares else 1.0
 
 
-def tune(
-    approximate: ApproximateIndex, source: VectorSource, exact: Sequence[np.ndarray], sample: np.ndarray
-) -> float:
+def tune(approximate: ApproximateIndex, source: VectorSource, exact: Sequence[np.ndarray], sample: np.ndarray) -> float:
     """Raise nprobe or efSearch until recall@10 on the sample reaches .95 (or all lists); return the recall."""
     name = approximate.tunable()
     if name is None:

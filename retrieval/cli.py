@@ -52,7 +52,10 @@ def main(ctx: click.Context, config: str | None, verbose: bool) -> None:
     retrieve query my-index "how do I rotate the log files?"
     """
     logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(levelname)s: %(message)s",
+        stream=sys.stderr,
+        force=True,
     )
     logging.getLogger("retrieval").setLevel(logging.INFO if verbose else logging.WARNING)
     if config is not None:
@@ -90,9 +93,18 @@ _READING = _options(
     click.option("--title-field", help="Field that holds the title; default: title."),
     click.option("--text-field", help="Field that holds the text; default: text, contents, document_text or body."),
     click.option("--encoding", default="utf-8", help="Of JSONL, CSV and TSV.", show_default=True),
-    click.option("--header/--no-header", default=None, help="Whether a table's first row names its columns; default: look."),
-    click.option("--on-bad", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
-                 help="A bad or duplicate record stops the command, or is counted and left out."),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether a table's first row names its columns; default: look.",
+    ),
+    click.option(
+        "--on-bad",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="A bad or duplicate record stops the command, or is counted and left out.",
+    ),
     click.option("--rejects", type=click.Path(), help="Write what was left out to this file, with reasons."),
 )
 
@@ -100,19 +112,35 @@ _READING = _options(
 def _document_settings(options: Mapping[str, Any]) -> Any:
     from retrieval.documents import DocumentSettings
 
-    return DocumentSettings(**{f.name: options[f.name] for f in dataclasses.fields(DocumentSettings) if f.name in options})
+    return DocumentSettings(
+        **{f.name: options[f.name] for f in dataclasses.fields(DocumentSettings) if f.name in options}
+    )
 
 
 @main.command("build-index")
 @click.argument("corpus", nargs=-1, required=True)
 @click.argument("index")
 @click.option("--model", help="Encoder: a folder or a hub name.  [default: the embedded all-MiniLM-L6-v2]")
-@click.option("--index-type", default="auto", show_default=True,
-              help="auto (exact up to 200,000 passages, HNSW above), flat, hnsw, ivf, ivfpq or a FAISS factory string.")
-@click.option("--vector-dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True,
-              help="Of the vectors on disk.")
-@click.option("--on-long", type=click.Choice(["window", "truncate", "error"]), default="window", show_default=True,
-              help="A document longer than the encoder's limit is windowed, cut, or an error.")
+@click.option(
+    "--index-type",
+    default="auto",
+    show_default=True,
+    help="auto (exact up to 200,000 passages, HNSW above), flat, hnsw, ivf, ivfpq or a FAISS factory string.",
+)
+@click.option(
+    "--vector-dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Of the vectors on disk.",
+)
+@click.option(
+    "--on-long",
+    type=click.Choice(["window", "truncate", "error"]),
+    default="window",
+    show_default=True,
+    help="A document longer than the encoder's limit is windowed, cut, or an error.",
+)
 @click.option("--overlap", type=click.IntRange(min=0), help="Tokens that neighbouring windows share.")
 @click.option("--pooling", help="Of a plain Hugging Face encoder: mean, cls, max, lasttoken ...")
 @click.option("--query-prompt", help="Put before every query; default: the model's own.")
@@ -122,8 +150,13 @@ def _document_settings(options: Mapping[str, Any]) -> Any:
 @click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
 @click.option("--vectors", type=click.Path(), help="Ready-made vectors (.npy in corpus order, or .parquet with ids).")
 @click.option("--vector-field", help="The vectors' column in a Parquet file.")
-@click.option("--metric", type=click.Choice(["cosine", "dot"]), default="cosine", show_default=True,
-              help="Of ready-made vectors.")
+@click.option(
+    "--metric",
+    type=click.Choice(["cosine", "dot"]),
+    default="cosine",
+    show_default=True,
+    help="Of ready-made vectors.",
+)
 @_READING
 @_DEVICE
 @click.option("--overwrite", is_flag=True, help="Replace an index that is there, once the new one is complete.")
@@ -195,7 +228,11 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
     named = ("model", "upsert", "device", "dtype", "batch_tokens", "vectors", "vector_field", "rejects")
     with progress() as show:
         result = add_documents(
-            corpus, index, documents=_document_settings(options), progress=show, **{name: options[name] for name in named}
+            corpus,
+            index,
+            documents=_document_settings(options),
+            progress=show,
+            **{name: options[name] for name in named},
         )
     _report("added", result, as_json)
 
@@ -267,10 +304,25 @@ def info_command(index: str, verify: bool, as_json: bool) -> None:
 @click.option("--vectors", type=click.Path(), help="File of query vectors (.npy) instead of texts.")
 @click.option("-k", "--k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for each query.")
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
-@click.option("--reranker", default="none", show_default=True, help="Cross-encoder (folder or hub name) that re-orders the hits.")
-@click.option("--rerank-depth", type=click.IntRange(min=1), default=100, show_default=True, help="Hits it re-orders, at least k.")
-@click.option("--format", "form", type=click.Choice(["table", "jsonl", "trec"]),
-              help="Default: table, and trec with --output.")
+@click.option(
+    "--reranker",
+    default="none",
+    show_default=True,
+    help="Cross-encoder (folder or hub name) that re-orders the hits.",
+)
+@click.option(
+    "--rerank-depth",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Hits it re-orders, at least k.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "jsonl", "trec"]),
+    help="Default: table, and trec with --output.",
+)
 @click.option("--json", "form", flag_value="jsonl", help="The same as --format jsonl: a line of JSON for each query.")
 @click.option("--output", type=click.Path(), help="Write to this file instead of stdout.")
 @click.option("--run-tag", default="retrieve", show_default=True, help="Last column of a TREC run.")
@@ -295,7 +347,10 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     names = list(asked)
     texts = list(asked.values())
     found = retriever.search_many(
-        _array(texts) if vectors is not None else texts, options["k"], rerank_depth=options["rerank_depth"], names=names
+        _array(texts) if vectors is not None else texts,
+        options["k"],
+        rerank_depth=options["rerank_depth"],
+        names=names,
     )
     shown = {name: None if vectors is not None else query for name, query in asked.items()}
     _write_hits(shown, dict(zip(names, found, strict=True)), alone=text not in (None, "-"), **options)
@@ -376,7 +431,13 @@ def _say_cut(retriever: Any) -> None:
 @click.argument("run")
 @click.option("--queries", required=True, type=click.Path(), help="The run's queries (JSONL or TSV with ids).")
 @click.option("--reranker", required=True, help="Cross-encoder: a folder or a hub name.")
-@click.option("--depth", type=click.IntRange(min=1), default=100, show_default=True, help="Documents re-ordered for each query.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Documents re-ordered for each query.",
+)
 @click.option("--output", required=True, type=click.Path(), help="The new run.")
 @click.option("--run-tag", default="retrieve", show_default=True, help="Its last column.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a pair; default: the model's limit.")

@@ -27,5 +27,7 @@ def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
     for name, table in body.items():
         if not isinstance(table, dict):
-            raise ConfigError(f"{path}: {name} stands outside a table; write it below a command's, such as [build-index]")
+            raise ConfigError(
+                f"{path}: {name} stands outside a table; write it below a command's, such as [build-index]"
+            )
     return {command: {key.replace("-", "_"): value for key, value in table.items()} for command, table in body.items()}

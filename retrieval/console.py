@@ -70,8 +70,10 @@ def report(done: str, result: BuildReport) -> None:
     for notice in result.notices:
         say(f"  note: {notice}")
     recall = "" if result.recall_at_10 is None else f", recall@10 {result.recall_at_10:.3f} against exact search"
-    say(f"the index holds {result.index_documents:,} documents, {result.index_passages:,} passages; "
-        f"search: {result.index_type}{recall}")
+    say(
+        f"the index holds {result.index_documents:,} documents, {result.index_passages:,} passages; "
+        f"search: {result.index_type}{recall}"
+    )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,11 @@ _PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "py
 def examine() -> dict[str, str]:
     """Return names and findings; `problems` is "none" or says what to do."""
     problems: list[str] = []
-    facts = {"retrieve-rerank": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    facts = {
+        "retrieve-rerank": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
     facts |= {name: _version(name) for name in _PACKAGES}
     facts["faiss"] = _faiss(problems)
     facts["device"], facts["threads"] = _torch(problems)

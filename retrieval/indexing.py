@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -503,7 +503,9 @@ def _as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.T
     table = documents.take(pa.array(parent))
     whole = documents["text"].to_pylist()
     texts = [whole[p][s:e] if n >= 0 else whole[p] for p, n, s, e in zip(parent, number, start, end, strict=True)]
-    table = table.set_column(table.column_names.index("text"), documents.schema.field("text"), pa.array(texts, pa.string()))
+    table = table.set_column(
+        table.column_names.index("text"), documents.schema.field("text"), pa.array(texts, pa.string())
+    )
     passage = pa.array(number, pa.int32(), mask=number < 0)
     for name, column in (("passage", passage), ("start", pa.array(start)), ("end", pa.array(end))):
         table = table.append_column(name, column)

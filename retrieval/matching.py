@@ -63,7 +63,8 @@ def load_encoder(
     if made_with is None:
         if model is None:
             raise ConfigError(
-                f"{path} was made of ready-made vectors without a model: give --model to encode queries, or query vectors"
+                f"{path} was made of ready-made vectors without a model: "
+                "give --model to encode queries, or query vectors"
             )
         return BiEncoder.load(model, settings=EncoderSettings(device=device, dtype=dtype, batch_tokens=batch_tokens))
     settings = EncoderSettings(
@@ -96,7 +97,8 @@ def require_same_model(manifest: Manifest, encoder: Encoder, path: Path) -> None
         )
     if made_with and made_with.get("sha256") != encoder.identity.get("sha256"):
         same = " with other weights, tokenizer or configuration" if name == made_with["name"] else ""
+        theirs, ours = str(made_with.get("sha256"))[:12], str(encoder.identity.get("sha256"))[:12]
         raise IndexMismatchError(
-            f"the index {path} was made with {made_with['name']} (sha256 {str(made_with.get('sha256'))[:12]}), the model given "
-            f"is {name}{same} (sha256 {str(encoder.identity.get('sha256'))[:12]}); use the index's model or rebuild it"
+            f"the index {path} was made with {made_with['name']} (sha256 {theirs}), the model given is {name}{same} "
+            f"(sha256 {ours}); use the index's model or rebuild the index"
         )

@@ -41,7 +41,9 @@ def rerank_run(
     results: dict[str, list[tuple[str, float]]] = {}
     for query_id, scores in run.items():
         if query_id not in queries:
-            raise DataError(f"query {query_id!r} of the run is not among the queries; give the queries it was made with")
+            raise DataError(
+                f"query {query_id!r} of the run is not among the queries; give the queries it was made with"
+            )
         first_stage = [c.doc_id for c in ordered(_candidates(scores))]
         head, tail = first_stage[:depth], first_stage[depth:]
         for doc_id in head:
@@ -88,5 +90,7 @@ def passages_of(
         return texts
     for batch in DocumentStream([source], documents):
         columns = (batch[name].to_pylist() for name in ("doc_id", "title", "text"))
-        texts.update((doc_id, [joined(title, text)]) for doc_id, title, text in zip(*columns, strict=True) if doc_id in doc_ids)
+        texts.update(
+            (doc_id, [joined(title, text)]) for doc_id, title, text in zip(*columns, strict=True) if doc_id in doc_ids
+        )
     return texts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retrieval.chunking import is_blank
+from retrieval.chunking import is_blank, joined
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.index.reader import Index
 from retrieval.matching import Encoder, Reranker, load_encoder, require_same_model
@@ -191,7 +191,8 @@ class Retriever:
             vectors = np.asarray(queries, np.float32)
             if vectors.ndim != 2 or vectors.shape[1] != self.index.dim:
                 raise IndexMismatchError(
-                    f"query vectors of shape {vectors.shape}, the index {self.index.path} has {self.index.dim} dimensions"
+                    f"query vectors of shape {vectors.shape}; "
+                    f"the index {self.index.path} has {self.index.dim} dimensions"
                 )
             if self.index.manifest.metric == "cosine":
                 vectors = unit_rows(vectors, lambda row: f"query vector {row}")

@@ -174,7 +174,9 @@ class _ParquetVectors(VectorFile):
             lengths = set(pc.list_value_length(column).to_pylist())
             dim = dim or next(iter(lengths))
             if lengths != {dim}:
-                raise DataError(f"{self._file_name()}: vectors of {sorted(map(str, lengths))} values, expected {dim} each")
+                raise DataError(
+                    f"{self._file_name()}: vectors of {sorted(map(str, lengths))} values, expected {dim} each"
+                )
             yield column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim).astype(np.float32), ids
 
     def _file_name(self) -> str:

@@ -184,7 +184,14 @@ def test_a_killed_build_resumes_and_ends_with_the_same_bytes(tmp_path: Path, pre
     script.write_text(SLOW_BUILD)
 
     def command(index: Path) -> list[str]:
-        return [sys.executable, str(script), str(corpus), str(vectors), str(index), "yes" if present else "no"]
+        return [
+            sys.executable,
+            str(script),
+            str(corpus),
+            str(vectors),
+            str(index),
+            "yes" if present else "no",
+        ]
 
     old: list[list[tuple[str, float, str]]] = []
     if present:
@@ -217,7 +224,8 @@ def test_an_unfinished_build_of_other_inputs_is_not_mixed_in(tmp_path: Path) -> 
     script = tmp_path / "slow.py"
     script.write_text(SLOW_BUILD)
     process = subprocess.Popen(
-        [sys.executable, str(script), str(corpus), str(vectors), str(tmp_path / "index"), "no"], stdout=subprocess.PIPE
+        [sys.executable, str(script), str(corpus), str(vectors), str(tmp_path / "index"), "no"],
+        stdout=subprocess.PIPE,
     )
     staged = tmp_path / ".index.building" / "parts" / "000000.json"
     while not staged.exists():

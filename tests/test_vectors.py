@@ -121,7 +121,9 @@ class Source:
         return self.array[rows]
 
 
-@pytest.mark.parametrize("factory", ["HNSW16,Flat", "IVF16,Flat", "PCA16,IVF8,Flat", "IVF8,SQ8", "SQ8", "IVF8,SQ8,RFlat"])
+@pytest.mark.parametrize(
+    "factory", ["HNSW16,Flat", "IVF16,Flat", "PCA16,IVF8,Flat", "IVF8,SQ8", "SQ8", "IVF8,SQ8,RFlat"]
+)
 def test_every_kind_of_index_leaves_out_what_is_not_allowed(tmp_path: Path, factory: str) -> None:
     source = Source(unit(2000, 32))
     built = v.ApproximateIndex.build(factory, source)
@@ -151,7 +153,12 @@ def test_ivf_never_returns_fillers() -> None:
         ("ivf", 5, None, "ivf needs at least 78 passages and the index has 5: exact search is used"),
         ("ivf", 1000, "IVF25,Flat", "ivf with 25 lists instead of 126: 1000 passages, 39 needed per list"),
         ("ivf", 10**6, "IVF4000,Flat", None),
-        ("ivfpq", 100, None, "ivfpq needs at least 9984 passages and the index has 100: exact search is used"),
+        (
+            "ivfpq",
+            100,
+            None,
+            "ivfpq needs at least 9984 passages and the index has 100: exact search is used",
+        ),
         ("ivfpq", 10**6, "IVF4000,PQ48x8", None),
         ("IVF7,SQ8", 5, "IVF7,SQ8", None),
     ],

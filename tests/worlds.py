@@ -17,7 +17,9 @@ def unit(rows: int, seed: int = 0, dim: int = DIM) -> np.ndarray:
     return array / np.linalg.norm(array, axis=1, keepdims=True)
 
 
-def write_corpus(folder: Path, records: Sequence[Mapping[str, Any]], vectors: np.ndarray, name: str = "c") -> list[Path]:
+def write_corpus(
+    folder: Path, records: Sequence[Mapping[str, Any]], vectors: np.ndarray, name: str = "c"
+) -> list[Path]:
     """Write records and vectors; return the two paths."""
     corpus, file = folder / f"{name}.jsonl", folder / f"{name}.npy"
     corpus.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
