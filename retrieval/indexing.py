@@ -1,9 +1,4 @@
-"""From documents to an index: read, encode, write, commit.
-
-The documents are taken in parts of fixed size. A part is tokenised, encoded and written before the next is read, so
-memory does not grow with the corpus, and a part on disk is a checkpoint. Where parts end depends on the documents
-alone, so an interrupted build ends with the same bytes as an undisturbed one.
-"""
+"""From documents to an index: read, encode, write, commit; and changing one."""
 
 from __future__ import annotations
 
@@ -12,13 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from retrieval.chunking import PassageVectors
 from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
@@ -26,14 +18,10 @@ from retrieval.index.build import IndexSpec, Writer, check_free, writing_index
 from retrieval.index.manifest import MANIFEST, Manifest
 from retrieval.index.vectors import VectorDtype, plan
 from retrieval.matching import Encoder, load_encoder, require_same_model
+from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
 from retrieval.vectorfile import VectorFile
 
 log = logging.getLogger(__name__)
-
-PART_DOCUMENTS = 2048
-_PART_BYTES = 8 * 2**20  # of text, so that long documents make smaller parts
-_VECTOR_PART_DOCUMENTS = 65_536
-_VECTOR_PART_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,11 +153,11 @@ def build_index(
         ready = VectorFile.open(vectors, column=settings.vector_field)
         documents = ready.document_settings(documents)
         spec = _vector_spec(ready, model, encoder, encoding, settings)
-        source: _Source = _ReadyVectors(ready, cosine=spec.metric == "cosine")
+        source: PassageSource = ReadyPassages(ready, cosine=spec.metric == "cosine")
     else:
         encoder = encoder or BiEncoder.load(model, settings=encoding)
         spec = _encoder_spec(encoder, encoding, settings)
-        source = _Encoded(encoder)
+        source = EncodedPassages(encoder)
     plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     stream = DocumentStream(_sources(corpus), documents)
     inputs = stream.fingerprint() if vectors is None else _joint(stream.fingerprint(), ready.fingerprint())
@@ -224,9 +212,9 @@ def add_documents(
         documents = ready.document_settings(documents)
         if ready.dim != manifest.dim:
             raise IndexMismatchError(f"{vectors} has {ready.dim} dimensions, the index {path} {manifest.dim}")
-        source: _Source = _ReadyVectors(ready, cosine=manifest.metric == "cosine")
+        source: PassageSource = ReadyPassages(ready, cosine=manifest.metric == "cosine")
     else:
-        source = _Encoded(encoder or load_encoder(manifest, path, model, device, dtype, batch_tokens))
+        source = EncodedPassages(encoder or load_encoder(manifest, path, model, device, dtype, batch_tokens))
         require_same_model(manifest, source.encoder, path)
     stream = DocumentStream(_sources(corpus), documents)
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
@@ -325,75 +313,10 @@ def _vector_spec(
     )
 
 
-class _Source(Protocol):
-    """Turns the documents of a part into passages and vectors."""
-
-    part_documents: int
-    part_bytes: int
-
-    def skip(self, documents: int) -> None:
-        """Leave out the documents of parts that are taken over."""
-
-    def passages(self, documents: pa.Table) -> PassageVectors:
-        """Return the passages of the next documents."""
-
-    def finish(self) -> None:
-        """Check that nothing is left over."""
-
-    def cut(self) -> dict[str, int]:
-        """Counts of what was cut."""
-
-
-class _Encoded:
-    part_documents = PART_DOCUMENTS
-    part_bytes = _PART_BYTES
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-        self._before = dict(encoder.notices)
-
-    def skip(self, documents: int) -> None:
-        pass
-
-    def passages(self, documents: pa.Table) -> PassageVectors:
-        return self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
-
-    def finish(self) -> None:
-        pass
-
-    def cut(self) -> dict[str, int]:
-        counts = {name: count - self._before.get(name, 0) for name, count in self.encoder.notices.items()}
-        return {name: count for name, count in counts.items() if count}
-
-
-class _ReadyVectors:
-    part_documents = _VECTOR_PART_DOCUMENTS
-    part_bytes = _VECTOR_PART_BYTES
-
-    def __init__(self, ready: VectorFile, *, cosine: bool) -> None:
-        self._ready = ready
-        self._cosine = cosine
-
-    def skip(self, documents: int) -> None:
-        self._ready.skip(documents)
-
-    def passages(self, documents: pa.Table) -> PassageVectors:
-        vectors = self._ready.take(documents["doc_id"], unit=self._cosine)
-        lengths = pc.utf8_length(documents["text"]).to_numpy().astype(np.int64)
-        rows = np.arange(documents.num_rows)
-        return PassageVectors(parent=rows, start=np.zeros_like(lengths), end=lengths, vectors=vectors)
-
-    def finish(self) -> None:
-        self._ready.finish()
-
-    def cut(self) -> dict[str, int]:
-        return {}
-
-
 def _fill(
     writer: Writer,
     stream: DocumentStream,
-    source: _Source,
+    source: PassageSource,
     *,
     started: float,
     rejects: str | Path | None,
@@ -410,8 +333,8 @@ def _fill(
 
     report("documents")
     fresh = _after_kept(stream, writer)
-    for part in _parts(fresh, source.part_documents, source.part_bytes):
-        passages, vectors, empty = _as_rows(part, source.passages(part), writer.spec.dim)
+    for part in cut_parts(fresh, source.part_documents, source.part_bytes):
+        passages, vectors, empty = as_rows(part, source.passages(part), writer.spec.dim)
         writer.add(passages, vectors, documents=part.num_rows, empty=empty)
         done += part.num_rows
         report("documents")
@@ -458,58 +381,6 @@ def _after_kept(stream: DocumentStream, writer: Writer) -> Iterator[pa.RecordBat
     if rest is not None and rest.num_rows:
         yield rest
     yield from batches
-
-
-def _parts(batches: Iterable[pa.RecordBatch], documents: int, text_bytes: int) -> Iterator[pa.Table]:
-    """Cut a stream of documents into parts, by number and by size of text, whatever batches they come in."""
-    waiting: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in batches:
-        start = 0
-        for row, length in enumerate(pc.binary_length(batch["text"]).to_numpy()):
-            count += 1
-            size += int(length)
-            if count >= documents or size >= text_bytes:
-                yield _table([*waiting, batch.slice(start, row + 1 - start)])
-                waiting, count, size, start = [], 0, 0, row + 1
-        if start < batch.num_rows:
-            waiting.append(batch.slice(start))
-    if waiting:
-        yield _table(waiting)
-
-
-def _table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    from retrieval.columns import conform, unify
-
-    schema = unify([batch.schema for batch in batches])
-    return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema).combine_chunks()
-
-
-def _as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.Table, np.ndarray, int]:
-    """Join documents and their passages: one row a passage, and one, with a null passage, for a document without.
-
-    Returns:
-        The rows, and how many documents have no searchable text; their vectors (n, dim) float32 stand beside them.
-    """
-    blank = np.setdiff1d(np.arange(documents.num_rows), found.parent)
-    parent = np.concatenate([found.parent, blank])
-    order = np.argsort(parent, kind="stable")
-    first = np.searchsorted(found.parent, found.parent)  # where each passage's document begins
-    number = np.concatenate([np.arange(len(found.parent)) - first, np.full(len(blank), -1)])[order]
-    zeros = np.zeros(len(blank), np.int64)
-    start, end = np.concatenate([found.start, zeros])[order], np.concatenate([found.end, zeros])[order]
-    parent = parent[order]
-    vectors = np.concatenate([found.vectors, np.zeros((len(blank), dim), np.float32)])[order]
-    table = documents.take(pa.array(parent))
-    whole = documents["text"].to_pylist()
-    texts = [whole[p][s:e] if n >= 0 else whole[p] for p, n, s, e in zip(parent, number, start, end, strict=True)]
-    table = table.set_column(
-        table.column_names.index("text"), documents.schema.field("text"), pa.array(texts, pa.string())
-    )
-    passage = pa.array(number, pa.int32(), mask=number < 0)
-    for name, column in (("passage", passage), ("start", pa.array(start)), ("end", pa.array(end))):
-        table = table.append_column(name, column)
-    return table, vectors, len(blank)
 
 
 def _known_ids(writer: Writer) -> Iterator[pa.Array]:

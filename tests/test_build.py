@@ -164,7 +164,8 @@ SLOW_BUILD = """
 import sys, time
 import retrieval.indexing as indexing
 from retrieval.index.build import Writer
-indexing._VECTOR_PART_DOCUMENTS = indexing._ReadyVectors.part_documents = 40
+from retrieval.passages import ReadyPassages
+ReadyPassages.part_documents = 40
 add = Writer.add
 def slow(self, *a, **k):
     time.sleep(0.02)
