@@ -7,7 +7,7 @@ not fit is read in overlapping windows and counts with its best one; a query is 
 from __future__ import annotations
 
 import inspect
-import json
+import logging
 import re
 import threading
 from collections import Counter
@@ -19,21 +19,22 @@ from typing import Any
 import numpy as np
 
 from retrieval.batching import token_batches
-from retrieval.errors import ConfigError, DataError, ModelError
-from retrieval.models import ResolvedModel, fingerprint, resolve
+from retrieval.cross_model import load_network, pair_length, place, query_prompt, transformer_folder
+from retrieval.errors import ConfigError, DataError
+from retrieval.models import fingerprint, resolve
 from retrieval.pairs import PairTokens, Piece
 from retrieval.runtime import (
     choose_device,
     choose_dtype,
     load_torch,
-    quiet_loading,
     require_finite,
     run_batches,
 )
 
-_BUDGETS = {"cpu": 4_096, "cuda": 65_536, "mps": 16_384}
+logger = logging.getLogger(__name__)
+
+_BUDGETS = {"cpu": 4_096, "cuda": 65_536, "mps": 16_384}  # tokens a batch
 _NEGATIVE = {"not", "non", "no", "irrelevant", "nonrelevant", "unrelated", "false", "negative"}
-_ROWS = 16  # a matrix product of fewer rows, or of an odd number by one column, rounds differently
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +105,13 @@ class CrossEncoder:
         device = choose_device(settings.device)
         dtype = choose_dtype(settings.dtype, device)
         found = resolve(model)
-        folder = _transformer_folder(found)
-        network, tokenizer = _load(found, folder, settings.trust_remote_code)
+        folder = transformer_folder(found)
+        network, tokenizer = load_network(found, folder, settings.trust_remote_code)
         relevant = relevant_label({int(label): str(text) for label, text in network.config.id2label.items()})
-        limit = _length(found.name, folder, network, tokenizer, settings.max_length)
-        prompt = _prompt(found.folder)
+        limit = pair_length(found.name, folder, network, tokenizer, settings.max_length)
+        prompt = query_prompt(found.folder)
         tokens = PairTokens(tokenizer, max_length=limit, prompt=prompt, model=found.name)
-        _place(network, device, dtype)
+        place(network, device, dtype)
         identity: dict[str, object] = {
             "name": found.name,
             "sha256": fingerprint(found.folder),
@@ -122,9 +123,7 @@ class CrossEncoder:
         }
         return cls(network, tokens, relevant=relevant, identity=identity, batch_tokens=settings.batch_tokens)
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], *, progress: Callable[[int], None] | None = None
-    ) -> np.ndarray:
+    def score(self, pairs: Sequence[tuple[str, str]], *, progress: Callable[[int], None] | None = None) -> np.ndarray:
         """Score pairs; equal ones are read once.
 
         Args:
@@ -141,9 +140,7 @@ class CrossEncoder:
         """
         _check_pairs(pairs)
         rows: dict[tuple[str, str], int] = {}
-        wanted = np.array(
-            [rows.setdefault((query, passage), len(rows)) for query, passage in pairs], dtype=int
-        )
+        wanted = np.array([rows.setdefault((query, passage), len(rows)) for query, passage in pairs], dtype=int)
         if not rows:
             return np.empty(0, dtype=np.float32)
         pieces, cut = self._tokens.pieces(list(rows))
@@ -161,11 +158,13 @@ class CrossEncoder:
 
         # On a CPU nothing is padded, so that a pair has the same bits alone and in any batch.
         batches = token_batches(lengths, self._budget, same_length=self._kind == "cpu")
-        name = str(self.identity["name"])
+        name, limit = str(self.identity["name"]), self._tokens.max_length
         logits = run_batches(batches, lengths, forward, model=name)
         owner = np.cumsum(first) - 1  # (m,) the pair of each window
         texts = list(rows)
         require_finite(logits, model=name, what=lambda row: f"the pair {_shown(texts[owner[row]])}")
+        if cut:
+            logger.warning("%d of the queries cut to leave room for their passages: a pair has %d tokens", cut, limit)
         with self._lock:
             self.notices.update(
                 pairs_scored=len(rows),
@@ -234,137 +233,3 @@ def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _shown(pair: tuple[str, str]) -> str:
     return " / ".join(repr(text if len(text) <= 40 else text[:37] + "...") for text in pair)
-
-
-def _transformer_folder(found: ResolvedModel) -> Path:
-    """The folder of the transformer within the model's: modules.json may name one.
-
-    Raises:
-        ModelError: The model has further modules.
-    """
-    listing = found.folder / "modules.json"
-    if not listing.is_file():
-        return found.folder
-    modules = json.loads(listing.read_text(encoding="utf-8"))
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    if kinds != ["Transformer"]:
-        raise ModelError(
-            f"model {found.name} has the modules {', '.join(kinds)}; "
-            "a reranker here is one Transformer with a classification head"
-        )
-    return found.folder / str(modules[0]["path"])
-
-
-def _prompt(folder: Path) -> str:
-    """What sentence-transformers would put before every query."""
-    path = folder / "config_sentence_transformers.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    name = config.get("default_prompt_name")
-    return str((config.get("prompts") or {}).get(name) or "") if name else ""
-
-
-def _load(found: ResolvedModel, folder: Path, trust_remote_code: bool) -> tuple[Any, Any]:
-    """Load network (float32, on the CPU) and tokenizer.
-
-    Raises:
-        ModelError: They cannot be loaded, have another number of labels, or a head that was never trained.
-    """
-    from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    torch = load_torch()
-    common = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-    try:
-        with quiet_loading():
-            config = AutoConfig.from_pretrained(folder, **common)
-            if config.num_labels not in (1, 2):
-                raise ModelError(
-                    f"model {found.name} has {config.num_labels} labels; a reranker needs 1 or 2"
-                )
-            network, report = AutoModelForSequenceClassification.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                output_loading_info=True,
-                **common,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(folder, **common)
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"model {found.name} cannot be loaded from {folder}: {_line(error)}") from error
-    if report["missing_keys"]:
-        raise ModelError(
-            f"model {found.name} is no cross-encoder: it has no weights for {min(report['missing_keys'])}"
-        )
-    return network.eval(), tokenizer
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
-
-
-def _length(name: str, folder: Path, network: Any, tokenizer: Any, asked: int | None) -> int:
-    """Tokens of a pair: what is asked for, else the least of what tokenizer, folder and positions allow.
-
-    Raises:
-        ConfigError: More is asked for than the network has positions.
-    """
-    positions = _positions(network)
-    if asked is not None:
-        if asked > positions:
-            raise ConfigError(f"max_length {asked}: model {name} reads at most {positions} tokens")
-        return asked
-    path = folder / "sentence_bert_config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return min(positions, int(tokenizer.model_max_length), int(config.get("max_seq_length") or positions))
-
-
-def _positions(network: Any) -> int:
-    """Tokens that a network has positions for."""
-    torch = load_torch()
-    for path, module in network.named_modules():
-        if path.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
-            # The RoBERTa line counts from behind its padding position.
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
-            return int(module.num_embeddings) - reserved
-    return int(getattr(network.config, "max_position_embeddings", 0) or 512)
-
-
-def _place(network: Any, device: str, dtype: str) -> None:
-    """Move a network to its device and number format.
-
-    The head stays float32: in bfloat16 a logit has three digits, and the best passages would tie.
-    """
-    torch = load_torch()
-    if dtype != "float32":
-        base = network.base_model
-        base.to(getattr(torch, dtype))
-        for child in network.children():
-            if child is not base:
-                child.register_forward_pre_hook(lambda _, args: tuple(value.float() for value in args))
-    elif device == "cpu":
-        for module in network.modules():
-            if type(module) is torch.nn.Linear:
-                _steady(module)
-    network.to(device)
-
-
-def _steady(linear: Any) -> None:
-    """Make a linear layer round a row the same way whatever the number of rows.
-
-    Few rows, or rows that do not fill a block, take other kernels and differ in the last bit. The heads see
-    one row a pair, so they are filled up to whole blocks; the layers below only where a batch is tiny.
-    """
-    pad = load_torch().nn.functional.pad
-    plain = linear.forward
-
-    def forward(values: Any) -> Any:
-        rows = values.reshape(-1, values.shape[-1])
-        if values.ndim > 2 and len(rows) >= _ROWS:
-            return plain(values)
-        results = plain(pad(rows, (0, 0, 0, -len(rows) % _ROWS)))
-        return results[: len(rows)].reshape(*values.shape[:-1], -1)
-
-    linear.forward = forward

@@ -184,13 +184,14 @@ def test_windows_cover_a_passage_and_fit(tiny):
     assert {key: value[0].tolist() for key, value in batch.items()} == dict(expected)
 
 
-def test_a_long_query_leaves_room_for_the_passage(tiny):
+def test_a_long_query_leaves_room_for_the_passage(tiny, caplog):
     model = CrossEncoder.load(tiny("cross1"), settings=SETTINGS)
     query = "where is " + "really " * 300 + "the ferry"
     scores = model.score([(query, "red " * 200), (query, "green " * 200), (query, "short")])
     assert len(set(scores.tolist())) == 3
     assert model.notices["queries_truncated"] == 1
     assert model.notices["pairs_windowed"] == 2
+    assert "1 of the queries cut" in caplog.text and "128 tokens" in caplog.text
 
 
 def test_a_query_is_cut_no_further_than_it_must(tiny):
@@ -318,6 +319,14 @@ def test_damaged_weights_and_nan_are_named(tiny, tmp_path):
     whole = (broken / "model.safetensors").read_bytes()
     (broken / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelError, match=r"model broken cannot be loaded"):
+        CrossEncoder.load(broken, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "config_sentence_transformers.json"])
+def test_damaged_files_of_a_model_are_a_model_error(tiny, tmp_path, name):
+    broken = Path(shutil.copytree(tiny("cross1"), tmp_path / "broken"))
+    (broken / name).write_text('{"half": ')
+    with pytest.raises(ModelError, match=r"broken"):
         CrossEncoder.load(broken, settings=SETTINGS)
 
 
