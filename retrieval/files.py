@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -50,21 +51,22 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         DataError: The file cannot be written; nothing is left behind.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
-        with writing(path):
-            stream = temporary.open("wb")
-        with stream:
-            yield stream
-            with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        try:
+            with temporary.open("wb") as stream:
+                yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-        with writing(path):
             temporary.replace(path)
             sync_folder(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:  # also from the block, where the disk may fill; the temporary name helps nobody
+        raise DataError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
 
 
 @contextlib.contextmanager

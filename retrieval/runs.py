@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from retrieval.errors import ConfigError, DataError
-from retrieval.files import atomic_write, writing
+from retrieval.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ def write_run(
     if not isinstance(target, str | Path):
         target.writelines(_run_lines(results, tag))
         return
-    with atomic_write(target) as stream, writing(Path(target)):
+    with atomic_write(target) as stream:
         if str(target).endswith(".gz"):
             # No name and no time inside: the same run gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:

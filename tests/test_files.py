@@ -1,0 +1,98 @@
+"""Files that are whole or absent, and the lock of a single writer."""
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import DataError, IndexLockedError
+from retrieval.files import atomic_write, sha256, writer_lock
+
+
+def test_a_written_file_takes_the_place_of_the_old_one_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.write_bytes(b"old")
+    with atomic_write(path) as stream:
+        stream.write(b"new")
+        stream.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["run"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), KeyboardInterrupt()])
+def test_after_an_error_the_old_file_stands_and_nothing_is_beside_it(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "run"
+    for before in (None, b"old"):
+        if before is not None:
+            path.write_bytes(before)
+        with pytest.raises(type(error)), atomic_write(path) as stream:
+            stream.write(b"half")
+            raise error
+        assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == ({} if before is None else {"run": before})
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(DataError, match=r"cannot write .*run: no space left"), atomic_write(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as a write would
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    places = {
+        tmp_path / "folder": "is a directory",
+        tmp_path / "no" / "run": "no such file or directory",
+        tmp_path / "file" / "run": "not a directory",
+        Path("/"): "is a directory",
+        Path(): "is a directory",
+        tmp_path / ("long" * 80): "file name too long",
+    }
+    for path, reason in places.items():
+        with pytest.raises(DataError) as caught, atomic_write(path) as stream:
+            stream.write(b"x")
+        assert str(caught.value) == f"cannot write {path}: {reason}"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc" * 100_000)
+    assert sha256(tmp_path / "f") == hashlib.sha256(b"abc" * 100_000).hexdigest()
+
+
+def test_a_lock_is_held_by_one_and_names_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with writer_lock(path):
+        with pytest.raises(IndexLockedError, match=rf"pid {os.getpid()}\) is writing to {tmp_path}"), writer_lock(path):
+            pytest.fail("two hold the lock")
+        assert path.exists()
+    assert not path.exists()
+    with writer_lock(path):
+        pass
+
+
+def test_a_lock_is_freed_by_an_error_and_by_death(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with pytest.raises(ValueError, match="a bug"), writer_lock(path):
+        raise ValueError("a bug")
+    code = (
+        "import os, pathlib; from retrieval.files import writer_lock\n"
+        f"with writer_lock(pathlib.Path({str(path)!r})): os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 9
+    assert path.exists()
+    with writer_lock(path):
+        pass
+    assert not path.exists()
+
+
+def test_a_lock_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot write .*\.lock: no such file"), writer_lock(tmp_path / "no" / ".lock"):
+        pytest.fail("locked without a file")
