@@ -38,23 +38,25 @@ def rerank_run(
     Raises:
         DataError: A query or a document of the run has no text.
     """
-    results: dict[str, list[tuple[str, float]]] = {}
-    for query_id, scores in run.items():
+    heads, tails = {}, {}
+    for query_id, scores in run.items():  # all of it before the first pair is scored, which may take hours
         if query_id not in queries:
             raise DataError(
                 f"query {query_id!r} of the run is not among the queries; give the queries it was made with"
             )
         first_stage = [c.doc_id for c in ordered(_candidates(scores))]
-        head, tail = first_stage[:depth], first_stage[depth:]
-        for doc_id in head:
+        heads[query_id], tails[query_id] = first_stage[:depth], first_stage[depth:]
+        for doc_id in heads[query_id]:
             if not texts.get(doc_id):
                 raise DataError(f"document {doc_id!r} (query {query_id!r}) of the run is not in the corpus")
+    results: dict[str, list[tuple[str, float]]] = {}
+    for query_id, head in heads.items():
         pairs = [(queries[query_id], text) for doc_id in head for text in texts[doc_id]]
         logits = iter(reranker.score(pairs).tolist())
         best = {doc_id: max(next(logits) for _ in texts[doc_id]) for doc_id in head}
         ranked = [(c.doc_id, c.score) for c in ordered(_candidates(best))]
         floor = ranked[-1][1] if ranked else 0.0
-        results[query_id] = ranked + [(doc_id, floor - position) for position, doc_id in enumerate(tail, 1)]
+        results[query_id] = ranked + [(doc_id, floor - rank) for rank, doc_id in enumerate(tails[query_id], 1)]
     return results
 
 
