@@ -102,7 +102,7 @@ class DocumentStream:
     def __init__(
         self,
         sources: Sequence[str | Path],
-        settings: DocumentSettings = DocumentSettings(),  # noqa: B008 (frozen)
+        settings: DocumentSettings = DocumentSettings(),
         *,
         batch_rows: int = 1024,
     ) -> None:

@@ -45,6 +45,8 @@ class PassageSource(Protocol):
 
 
 class EncodedPassages:
+    """Passages that an encoder makes."""
+
     part_documents = PART_DOCUMENTS
     part_bytes = _PART_BYTES
 
@@ -53,20 +55,24 @@ class EncodedPassages:
         self._before = dict(encoder.notices)
 
     def skip(self, documents: int) -> None:
-        pass
+        """See `PassageSource`."""
 
     def passages(self, documents: pa.Table) -> PassageVectors:
+        """See `PassageSource`."""
         return self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
 
     def finish(self) -> None:
-        pass
+        """See `PassageSource`."""
 
     def cut(self) -> dict[str, int]:
+        """See `PassageSource`."""
         counts = {name: count - self._before.get(name, 0) for name, count in self.encoder.notices.items()}
         return {name: count for name, count in counts.items() if count}
 
 
 class ReadyPassages:
+    """One passage a document, with a ready-made vector."""
+
     part_documents = _VECTOR_PART_DOCUMENTS
     part_bytes = _VECTOR_PART_BYTES
 
@@ -75,18 +81,22 @@ class ReadyPassages:
         self._cosine = cosine
 
     def skip(self, documents: int) -> None:
+        """See `PassageSource`."""
         self._ready.skip(documents)
 
     def passages(self, documents: pa.Table) -> PassageVectors:
+        """See `PassageSource`."""
         vectors = self._ready.take(documents["doc_id"], unit=self._cosine)
         lengths = pc.utf8_length(documents["text"]).to_numpy().astype(np.int64)
         rows = np.arange(documents.num_rows)
         return PassageVectors(parent=rows, start=np.zeros_like(lengths), end=lengths, vectors=vectors)
 
     def finish(self) -> None:
+        """See `PassageSource`."""
         self._ready.finish()
 
     def cut(self) -> dict[str, int]:
+        """See `PassageSource`."""
         return {}
 
 
