@@ -102,9 +102,7 @@ class BiEncoder:
             ``queries_truncated``, ``texts_encoded``, ``texts_reused``.
     """
 
-    def __init__(
-        self, model: SentenceModel, *, settings: EncoderSettings, sha256: str, path: str | None
-    ) -> None:
+    def __init__(self, model: SentenceModel, *, settings: EncoderSettings, sha256: str, path: str | None) -> None:
         """Use ``BiEncoder.load``.
 
         Args:
@@ -138,9 +136,7 @@ class BiEncoder:
         }
 
     @classmethod
-    def load(
-        cls, model: str | Path | None = None, *, settings: EncoderSettings = EncoderSettings()
-    ) -> "BiEncoder":
+    def load(cls, model: str | Path | None = None, *, settings: EncoderSettings = EncoderSettings()) -> "BiEncoder":
         """Load an encoder from a folder or a hub name; None is the embedded default.
 
         Raises:
@@ -175,18 +171,12 @@ class BiEncoder:
             ModelError: The model gave NaN or infinite numbers, or memory does not hold one text.
         """
         if len(titles) != len(texts):
-            raise DataError(
-                f"got {len(titles)} titles for {len(texts)} texts; expected one title for each text"
-            )
+            raise DataError(f"got {len(titles)} titles for {len(texts)} texts; expected one title for each text")
         passages = _Passages()
         for start in range(0, len(texts), _SLICE):
-            self._tokenize_documents(
-                passages, start, titles[start : start + _SLICE], texts[start : start + _SLICE]
-            )
+            self._tokenize_documents(passages, start, titles[start : start + _SLICE], texts[start : start + _SLICE])
         prompt = self.settings.document_prompt or ""
-        vectors = self._embed(
-            passages.tokens, prompt, lambda row: f"document {passages.parent[row] + 1} of the call"
-        )
+        vectors = self._embed(passages.tokens, prompt, lambda row: f"document {passages.parent[row] + 1} of the call")
         return PassageVectors(
             parent=np.array(passages.parent, dtype=np.int64),
             start=np.array(passages.start, dtype=np.int64),
@@ -215,18 +205,14 @@ class BiEncoder:
         cut = sum(len(one) > self._limit for one in tokens)
         if cut:
             self.notices["queries_truncated"] += cut
-            logger.warning(
-                "%d of %d queries were cut at %d tokens", cut, len(texts), self.settings.max_length
-            )
+            logger.warning("%d of %d queries were cut at %d tokens", cut, len(texts), self.settings.max_length)
         return self._embed(
             [one[: self._limit] for one in tokens],
             prompt,
             lambda row: f"query {row + 1}, {texts[row][:40]!r}",
         )
 
-    def _tokenize_documents(
-        self, passages: _Passages, first: int, titles: Sequence[str], texts: Sequence[str]
-    ) -> None:
+    def _tokenize_documents(self, passages: _Passages, first: int, titles: Sequence[str], texts: Sequence[str]) -> None:
         """Add the passages of some documents; ``first`` is the row of the first one."""
         prompt = self.settings.document_prompt or ""
         heads, bodies, rows = [], [], []
@@ -278,7 +264,8 @@ class BiEncoder:
         if title_size < head_size - prompt_size:
             self.notices["titles_truncated"] += 1
         prefix = ids[: prompt_size + title_size]
-        cuts = windows(text, np.maximum(body, 0), limit=room - title_size, overlap=self.settings.overlap or 0)
+        limit = max(1, room - title_size)  # no room is left only where there is no text
+        cuts = windows(text, np.maximum(body, 0), limit=limit, overlap=self.settings.overlap or 0)
         if len(cuts) > 1:
             self.notices["documents_windowed"] += 1
         for cut in cuts:
@@ -346,9 +333,7 @@ class BiEncoder:
         if self.metric == "cosine":
             with np.errstate(invalid="ignore"):
                 vectors = vectors / np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
-        require_finite(
-            vectors, model=self._model.name, what=lambda row: what(int(np.flatnonzero(inverse == row)[0]))
-        )
+        require_finite(vectors, model=self._model.name, what=lambda row: what(int(np.flatnonzero(inverse == row)[0])))
         return vectors[inverse]
 
 
@@ -372,7 +357,6 @@ def _completed(settings: EncoderSettings, model: SentenceModel) -> EncoderSettin
         query_prompt=own_query if settings.query_prompt is None else settings.query_prompt,
         document_prompt=own_document if settings.document_prompt is None else settings.document_prompt,
         max_length=length,
-        batch_tokens=settings.batch_tokens
-        or (CPU_BATCH_TOKENS if model.device == "cpu" else GPU_BATCH_TOKENS),
+        batch_tokens=settings.batch_tokens or (CPU_BATCH_TOKENS if model.device == "cpu" else GPU_BATCH_TOKENS),
         overlap=overlap,
     )
