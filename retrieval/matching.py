@@ -10,8 +10,9 @@ import numpy as np
 
 from retrieval.chunking import PassageVectors
 from retrieval.encoder import POOLINGS, BiEncoder, EncoderSettings
-from retrieval.errors import ConfigError, IndexMismatchError
+from retrieval.errors import ConfigError, IndexMismatchError, ModelError
 from retrieval.index.manifest import Manifest
+from retrieval.models import ResolvedModel, resolve
 
 
 class Encoder(Protocol):
@@ -45,6 +46,37 @@ class Reranker(Protocol):
         """Turn scores into probabilities of relevance, (n,) float32."""
 
 
+def scored(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Score pairs, with any reranker, as (n,) finite numbers.
+
+    Raises:
+        ModelError: The reranker gives something else.
+    """
+    scores = np.asarray(reranker.score(pairs))
+    if scores.shape != (len(pairs),) or not np.isfinite(scores).all():
+        given = "NaN or infinite scores" if scores.shape == (len(pairs),) else f"an array of shape {scores.shape}"
+        raise ModelError(f"the reranker gave {given}, expected {len(pairs)} finite scores")
+    return scores
+
+
+def find_model(manifest: Manifest, path: Path, model: str | Path | None = None) -> ResolvedModel:
+    """Find the folder of an index's encoder, or of the one that is given in its place.
+
+    Raises:
+        ModelError: It cannot be found.
+    """
+    made_with = manifest.encoder
+    if made_with is None or model is not None:
+        return resolve(model)
+    try:
+        return resolve(made_with.get("path") or made_with["name"])
+    except ModelError as error:
+        raise ModelError(
+            f"the index {path} was made with {made_with['name']}, and {error}; "
+            "if it lies elsewhere now, give that place with --model"
+        ) from error
+
+
 def load_encoder(
     manifest: Manifest,
     path: Path,
@@ -64,7 +96,7 @@ def load_encoder(
         if model is None:
             raise ConfigError(
                 f"{path} was made of ready-made vectors without a model: "
-                "give --model to encode queries, or query vectors"
+                "give --model to encode texts, or --vectors instead of texts"
             )
         return BiEncoder.load(model, settings=EncoderSettings(device=device, dtype=dtype, batch_tokens=batch_tokens))
     settings = EncoderSettings(
@@ -78,7 +110,8 @@ def load_encoder(
         dtype=dtype,
         batch_tokens=batch_tokens,
     )
-    return BiEncoder.load(model or made_with.get("path") or made_with["name"], settings=settings)
+    found = find_model(manifest, path, model)
+    return BiEncoder.load(found.folder if found.path else found.name, settings=settings)
 
 
 def require_same_model(manifest: Manifest, encoder: Encoder, path: Path) -> None:
@@ -95,10 +128,21 @@ def require_same_model(manifest: Manifest, encoder: Encoder, path: Path) -> None
             f"the index {path} {known} ({manifest.dim} dimensions), the model given is {name} ({encoder.dim}); "
             "use the index's model or rebuild the index"
         )
-    if made_with and made_with.get("sha256") != encoder.identity.get("sha256"):
-        same = " with other weights, tokenizer or configuration" if name == made_with["name"] else ""
-        theirs, ours = str(made_with.get("sha256"))[:12], str(encoder.identity.get("sha256"))[:12]
+    if made_with:
+        require_same_hash(manifest, path, name=str(name), sha256=str(encoder.identity.get("sha256")))
+
+
+def require_same_hash(manifest: Manifest, path: Path, *, name: str, sha256: str) -> None:
+    """Check a model by its fingerprint alone, which needs no model to be loaded.
+
+    Raises:
+        IndexMismatchError: Another model, or the same name with other weights.
+    """
+    made_with = manifest.encoder or {}
+    known = str(made_with.get("sha256"))
+    if known != sha256:
+        same = " with other weights, tokenizer or configuration" if name == made_with.get("name") else ""
         raise IndexMismatchError(
-            f"the index {path} was made with {made_with['name']} (sha256 {theirs}), the model given is {name}{same} "
-            f"(sha256 {ours}); use the index's model or rebuild the index"
+            f"the index {path} was made with {made_with.get('name')} (sha256 {known[:12]}), the model given is "
+            f"{name}{same} (sha256 {sha256[:12]}); use the index's model or rebuild the index"
         )

@@ -10,7 +10,7 @@ from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.errors import DataError
 from retrieval.index.manifest import MANIFEST
 from retrieval.index.reader import Index
-from retrieval.matching import Reranker
+from retrieval.matching import Reranker, scored
 from retrieval.ranking import Candidate, ordered
 
 
@@ -37,6 +37,7 @@ def rerank_run(
 
     Raises:
         DataError: A query or a document of the run has no text.
+        ModelError: The reranker gives something else than finite scores.
     """
     heads, tails = {}, {}
     for query_id, scores in run.items():  # all of it before the first pair is scored, which may take hours
@@ -52,7 +53,7 @@ def rerank_run(
     results: dict[str, list[tuple[str, float]]] = {}
     for query_id, head in heads.items():
         pairs = [(queries[query_id], text) for doc_id in head for text in texts[doc_id]]
-        logits = iter(reranker.score(pairs).tolist())
+        logits = iter(scored(reranker, pairs).tolist())
         best = {doc_id: max(next(logits) for _ in texts[doc_id]) for doc_id in head}
         ranked = [(c.doc_id, c.score) for c in ordered(_candidates(best))]
         floor = ranked[-1][1] if ranked else 0.0

@@ -6,15 +6,23 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from retrieval.chunking import is_blank, joined
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.index.reader import Index
-from retrieval.matching import Encoder, Reranker, load_encoder, require_same_model
-from retrieval.models import fingerprint, resolve
+from retrieval.matching import (
+    Encoder,
+    Reranker,
+    find_model,
+    load_encoder,
+    require_same_hash,
+    require_same_model,
+    scored,
+)
+from retrieval.models import fingerprint
 from retrieval.ranking import Candidate, Hit, ordered
 from retrieval.vectorfile import unit_rows
 
@@ -123,8 +131,10 @@ class Retriever:
             Hits by score descending, then doc_id descending. An empty query has none.
 
         Raises:
-            ConfigError: k or rerank_depth below 1, or `rerank` without a reranker.
-            DataError: A vector of another dimension, or a predicate that does not fit the columns.
+            ConfigError: k or rerank_depth below 1, `rerank` without a reranker, or a vector with one.
+            DataError: A vector that is zero or not finite, or a predicate that does not fit the columns.
+            IndexMismatchError: A vector of another dimension, or another model than the index's.
+            ModelError: The model cannot be loaded, or a model gives something else than finite numbers.
         """
         queries: Sequence[str] | np.ndarray = [query] if isinstance(query, str) else np.asarray(query)[None, :]
         return self.search_many(queries, k, where=where, rerank=rerank, rerank_depth=rerank_depth)[0]
@@ -153,6 +163,8 @@ class Retriever:
             raise ConfigError(f"k is {k} and rerank_depth {rerank_depth}; both must be at least 1")
         if rerank and self.reranker is None:
             raise ConfigError("rerank=True needs a reranker: Retriever.open(path, reranker=MODEL)")
+        if isinstance(queries, np.ndarray) and self.reranker is not None and rerank is not False:
+            raise ConfigError("a reranker reads texts: search with a text, or with rerank=False")
         if isinstance(queries, str):
             raise ConfigError("search_many takes a list of queries; use search for one")
         results: list[list[Hit]] = []
@@ -179,10 +191,8 @@ class Retriever:
         fetched = self.index.search(vectors, k if reranker is None else max(k, depth), where=where)
         for position, candidates in zip(asked, fetched, strict=True):
             found[position] = candidates
-        if reranker is None:
+        if reranker is None or isinstance(queries, np.ndarray):
             return [[self._hit(c, rank) for rank, c in enumerate(candidates, 1)] for candidates in found]
-        if isinstance(queries, np.ndarray):
-            raise ConfigError("a reranker reads texts: search with a text, or with rerank=False")
         return list(self._reranked(reranker, queries, found, k))
 
     def _vectors(self, queries: Sequence[str] | np.ndarray) -> tuple[np.ndarray, list[int]]:
@@ -211,7 +221,7 @@ class Retriever:
             for query, candidates in zip(queries, found, strict=True)
             for c in candidates
         ]
-        scores = reranker.score(pairs)
+        scores = scored(reranker, pairs)
         chances = reranker.probability(scores)
         start = 0
         for candidates in found:
@@ -251,12 +261,9 @@ def _check_identity(index: Index, model: str | Path | None) -> None:
     Raises:
         IndexMismatchError: The model that would encode queries is not the one that encoded the documents.
     """
-    made_with: dict[str, Any] | None = index.manifest.encoder
-    if made_with is None:
-        return
-    found = resolve(model or made_with.get("path") or made_with["name"])
-    if fingerprint(found.folder) != made_with.get("sha256"):
-        require_same_model(index.manifest, load_encoder(index.manifest, index.path, found.folder), index.path)
+    if index.manifest.encoder is not None:
+        found = find_model(index.manifest, index.path, model)
+        require_same_hash(index.manifest, index.path, name=found.name, sha256=fingerprint(found.folder))
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
