@@ -26,7 +26,6 @@ import os
 import re
 import sys
 import sysconfig
-import tempfile
 import tokenize
 import warnings
 from collections import Counter
@@ -406,15 +405,15 @@ def _preference(module: str, name: str) -> tuple[bool, int, str, str]:
 
 def write(documents: Sequence[Document], out: Path) -> None:
     """Write the corpus beside `out` first and rename it, so that `out` is never half a file."""
-    descriptor, temporary = tempfile.mkstemp(dir=out.parent, prefix=out.name + ".")
+    part = out.with_name(out.name + ".part")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(document.as_json() + "\n" for document in documents)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(out)
+        part.replace(out)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 
