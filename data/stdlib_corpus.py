@@ -114,9 +114,7 @@ class Library:
 
     def public_modules(self) -> list[str]:
         """Names of the modules, Python or compiled, whose own names are public."""
-        compiled = [
-            name for name in sys.stdlib_module_names if name not in self._paths and _is_compiled(name)
-        ]
+        compiled = [name for name in sys.stdlib_module_names if name not in self._paths and _is_compiled(name)]
         names = [*self._paths, *compiled]
         return sorted(n for n in names if not SKIPPED.intersection(n.split(".")) and not _is_private(n))
 
@@ -364,10 +362,7 @@ def _compiled_kind(value: Any, is_member: bool) -> str:
 def _compiled_signature(value: Any, is_member: bool) -> str:
     if is_member and inspect.isdatadescriptor(value):
         return ""
-    text = (
-        getattr(value, "__text_signature__", None)
-        or (getattr(value, "__doc__", None) or "").partition("\n")[0]
-    )
+    text = getattr(value, "__text_signature__", None) or (getattr(value, "__doc__", None) or "").partition("\n")[0]
     shown = re.match(r"[\w.]*(\(.*?\))(?: |$)", " ".join(text.split()))
     if shown is None:
         return ""
@@ -419,9 +414,7 @@ def write(documents: Sequence[Document], out: Path) -> None:
 
 def main() -> int:
     """Write the corpus and print its counts on standard error."""
-    parser = argparse.ArgumentParser(
-        description="Write the standard library's documentation as a JSONL corpus."
-    )
+    parser = argparse.ArgumentParser(description="Write the standard library's documentation as a JSONL corpus.")
     parser.add_argument("out", type=Path, metavar="OUT.jsonl", help="file to write; replaced if it exists")
     out: Path = parser.parse_args().out
     if not out.parent.is_dir():

@@ -106,9 +106,7 @@ def check_use(scripts, folder):
     *owners, origin = run(scripts / "python", "-c", code, cwd=crowded).split()
     expect("owners of index, eval and training", owners, ["user"] * 3)
     expect("retrieval comes from the wheel", Path(origin).is_relative_to(scripts.parent), True)
-    expect(
-        "retrieve --help beside them", "build-index" in run(scripts / "retrieve", "--help", cwd=crowded), True
-    )
+    expect("retrieve --help beside them", "build-index" in run(scripts / "retrieve", "--help", cwd=crowded), True)
 
 
 def main():
