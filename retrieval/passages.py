@@ -137,7 +137,9 @@ def as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.Ta
     zeros = np.zeros(len(blank), np.int64)
     start, end = np.concatenate([found.start, zeros])[order], np.concatenate([found.end, zeros])[order]
     parent = parent[order]
-    vectors = np.concatenate([found.vectors, np.zeros((len(blank), dim), np.float32)])[order]
+    vectors = found.vectors
+    if len(blank):
+        vectors = np.concatenate([vectors, np.zeros((len(blank), dim), np.float32)])[order]
     table = documents.take(pa.array(parent))
     whole = documents["text"].to_pylist()
     texts = [whole[p][s:e] if n >= 0 else whole[p] for p, n, s, e in zip(parent, number, start, end, strict=True)]

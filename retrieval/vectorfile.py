@@ -208,11 +208,14 @@ def unit_rows(vectors: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
     Raises:
         DataError: A row is zero.
     """
-    norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     if not norms.all():
         raise DataError(f"{name(int(np.argmin(norms)))} is zero and has no direction (cosine)")
-    norms[np.abs(norms - 1.0) < 1e-6] = 1.0
-    return (vectors / norms).astype(np.float32)  # type: ignore[no-any-return]
+    off = np.abs(norms - 1.0) >= 1e-6
+    if off.any():
+        vectors = vectors.copy()
+        vectors[off] = vectors[off] / norms[off, None]
+    return vectors
 
 
 def read_query_vectors(path: str | Path) -> np.ndarray:
