@@ -40,6 +40,7 @@ MIN_TEXT = 20  # characters; a shorter docstring says no more than the name
 MIN_MEMBER_TEXT = 50
 JOKES = "antigravity this"
 TOOLS = "distutils ensurepip idlelib lib2to3 pydoc pydoc_data turtledemo venv"
+INSIDES = "ast bdb curses dis pdb pickletools symtable"  # their docstrings are grammar, opcodes, keys
 DROWNING = "tkinter turtle"  # 800 methods of one kind would drown the rest
 # from Python 3.12 or 3.13
 REMOVED = """aifc asynchat asyncore audioop cgi cgitb chunk crypt imghdr imp mailcap msilib nis nntplib
@@ -47,7 +48,7 @@ REMOVED = """aifc asynchat asyncore audioop cgi cgitb chunk crypt imghdr imp mai
 REACHED_THROUGH_OS = "genericpath nt ntpath nturl2path posix"
 TERMINAL = "readline"  # changes the terminal when imported
 EXAMPLES = "xxlimited xxlimited_35 xxsubtype"
-SKIPPED = set(" ".join([JOKES, TOOLS, DROWNING, REMOVED, REACHED_THROUGH_OS, TERMINAL, EXAMPLES]).split())
+SKIPPED = set(" ".join([JOKES, TOOLS, INSIDES, DROWNING, REMOVED, REACHED_THROUGH_OS, TERMINAL, EXAMPLES]).split())
 SKIPPED_PARTS = {"test", "tests", "__main__"}
 PUBLIC_NAMES = {"posixpath": "os.path"}
 # No underscore, yet users know their names from os and os.path.
@@ -83,7 +84,7 @@ class Source:
     path: str
     is_package: bool
     definitions: dict[str, Definition]
-    imports: list[tuple[str, str, str]]  # (module, name there or *, name here)
+    imports: list[tuple[str, str]]  # (module, name or *); what gets another name is for the module's own use
     all_names: set[str] | None  # the literals of __all__, where there are any
 
 
@@ -135,12 +136,12 @@ class Library:
         is_package = path.name == "__init__.py"
         package = module if is_package else module.rpartition(".")[0]
         definitions: dict[str, Definition] = {}
-        imports: list[tuple[str, str, str]] = []
+        imports: list[tuple[str, str]] = []
         all_names: set[str] = set()
         for node in _top_level(tree.body):
             if isinstance(node, ast.ImportFrom):
                 home = _absolute(node, package)
-                imports += [(home, alias.name, alias.asname or alias.name) for alias in node.names]
+                imports += [(home, alias.name) for alias in node.names if alias.asname in (None, alias.name)]
             elif isinstance(node, Definition):
                 known = definitions.get(node.name)
                 if known is None or (ast.get_docstring(known) is None and ast.get_docstring(node)):
@@ -163,10 +164,9 @@ class Library:
             compiled = _compiled(module)
             return {name for name in dir(compiled) if not name.startswith("_")} if compiled else set()
         names = {name for name in source.definitions if not source.all_names or name in source.all_names}
-        for home, name, here in source.imports:
-            if home in seen or not _exports(source, home):
-                continue
-            names |= self._starred(home, seen | {module}) if name == "*" else {here}
+        for home, name in source.imports:
+            if home not in seen and _exports(source, home):
+                names |= self._starred(home, seen | {module}) if name == "*" else {name}
         return {name for name in names if not name.startswith("_")}
 
     def _starred(self, module: str, seen: frozenset[str]) -> set[str]:
@@ -182,9 +182,9 @@ class Library:
         if name in source.definitions:
             return Found(source=source, node=source.definitions[name])
         candidates = [
-            self.find(home, name if there == "*" else there, seen | {module})
-            for home, there, here in source.imports
-            if here in (name, "*") and home not in seen and _exports(source, home)
+            self.find(home, name, seen | {module})
+            for home, imported in source.imports
+            if imported in (name, "*") and home not in seen and _exports(source, home)
         ]
         found = [c for c in candidates if c is not None]
         return min(found, key=lambda c: c.source is None, default=None)
