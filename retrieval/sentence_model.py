@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,7 @@ class SentenceModel:
         modules = list(model)
         if not hasattr(modules[0], "auto_model"):
             kind = type(modules[0]).__name__
-            raise ModelError(
-                f"model {name} starts with a {kind} module; only transformer encoders are supported"
-            )
+            raise ModelError(f"model {name} starts with a {kind} module; only transformer encoders are supported")
         self._tokenizer = _backend(model.tokenizer, name)
         self.frame = _frame(self._tokenizer, name)
         self._with_types = "token_type_ids" in getattr(model.tokenizer, "model_input_names", [])
@@ -81,9 +80,7 @@ class SentenceModel:
         places = [place for place, module in enumerate(modules) if type(module).__name__ == "Pooling"]
         if pooling is not None:
             if not places:
-                raise ModelError(
-                    f"model {name} has no pooling module, so pooling {pooling!r} cannot replace it"
-                )
+                raise ModelError(f"model {name} has no pooling module, so pooling {pooling!r} cannot replace it")
             modules[places[-1]] = _other_pooling(modules[places[-1]], pooling)
         self.pooling = _pooling_mode(modules[places[-1]]) if places else None
         border = places[-1] + 1 if places else len(modules)
@@ -187,9 +184,7 @@ def load_sentence_model(
         except (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError,
                 ValueError, SafetensorError) as error:  # fmt: skip
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ModelError(
-                f"model {resolved.name} ({resolved.folder}) cannot be loaded: {reason}"
-            ) from error
+            raise ModelError(f"model {resolved.name} ({resolved.folder}) cannot be loaded: {reason}") from error
     loaded = SentenceModel(model, name=resolved.name, device=device, pooling=pooling)
     if pooling is None and not (resolved.folder / "modules.json").is_file():
         logger.warning(
@@ -197,7 +192,31 @@ def load_sentence_model(
             resolved.name,
             loaded.pooling,
         )
+    made_up = _weights_not_stored(resolved.folder, next(iter(model)).auto_model)
+    if made_up:
+        logger.warning(
+            "model %s: %d of its weights are not in its files and are random, such as %s; its vectors may mean nothing",
+            resolved.name,
+            len(made_up),
+            made_up[0],
+        )
     return loaded
+
+
+def _weights_not_stored(folder: Path, transformer: Any) -> list[str]:
+    """Parameters that no safetensors file of the model holds, whatever prefix it stores them under.
+
+    A pooler is left out: sentence-transformers pools by itself, and most encoders are stored without one.
+    """
+    from safetensors import safe_open
+
+    stored: set[str] = set()
+    for file in (*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")):
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 (not a mapping)
+                parts = name.replace("gamma", "weight").replace("beta", "bias").split(".")
+                stored.update(".".join(parts[first:]) for first in range(len(parts)))
+    return [name for name, _ in transformer.named_parameters() if name not in stored and "pooler" not in name]
 
 
 def _backend(tokenizer: Any, name: str) -> Any:

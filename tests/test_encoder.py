@@ -407,3 +407,19 @@ def test_loading_is_quiet(tiny: Any) -> None:
     command = [sys.executable, "-c", code, str(tiny("mean")), str(tiny("plain"))]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("", "")
+
+
+def test_weights_that_the_files_do_not_hold_are_warned_about(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    BiEncoder.load(tiny("mean"))
+    assert "random" not in caplog.text
+    folder = tmp_path / "half"
+    shutil.copytree(tiny("mean"), folder)
+    weights = load_file(folder / "model.safetensors")
+    gone = next(name for name in weights if "layers.1" in name)
+    save_file({k: v for k, v in weights.items() if k != gone}, folder / "model.safetensors", metadata={"format": "pt"})
+    BiEncoder.load(folder)
+    assert "1 of its weights are not in its files" in caplog.text
