@@ -128,21 +128,10 @@ def require_same_model(manifest: Manifest, encoder: Encoder, path: Path) -> None
             f"the index {path} {known} ({manifest.dim} dimensions), the model given is {name} ({encoder.dim}); "
             "use the index's model or rebuild the index"
         )
-    if made_with:
-        require_same_hash(manifest, path, name=str(name), sha256=str(encoder.identity.get("sha256")))
-
-
-def require_same_hash(manifest: Manifest, path: Path, *, name: str, sha256: str) -> None:
-    """Check a model by its fingerprint alone, which needs no model to be loaded.
-
-    Raises:
-        IndexMismatchError: Another model, or the same name with other weights.
-    """
-    made_with = manifest.encoder or {}
-    known = str(made_with.get("sha256"))
-    if known != sha256:
-        same = " with other weights, tokenizer or configuration" if name == made_with.get("name") else ""
+    known, given = (str((identity or {}).get("sha256")) for identity in (made_with, encoder.identity))
+    if made_with and known != given:
+        same = " with other weights, tokenizer or configuration" if name == made_with["name"] else ""
         raise IndexMismatchError(
-            f"the index {path} was made with {made_with.get('name')} (sha256 {known[:12]}), the model given is "
-            f"{name}{same} (sha256 {sha256[:12]}); use the index's model or rebuild the index"
+            f"the index {path} was made with {made_with['name']} (sha256 {known[:12]}), the model given is "
+            f"{name}{same} (sha256 {given[:12]}); use the index's model or rebuild the index"
         )

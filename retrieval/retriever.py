@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retrieval.chunking import is_blank, joined
+from retrieval.encoder import BiEncoder
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.index.reader import Index
 from retrieval.matching import (
@@ -18,7 +19,6 @@ from retrieval.matching import (
     Reranker,
     find_model,
     load_encoder,
-    require_same_hash,
     require_same_model,
     scored,
 )
@@ -256,14 +256,16 @@ class Retriever:
 
 
 def _check_identity(index: Index, model: str | Path | None) -> None:
-    """Compare hashes before anything heavy is loaded.
+    """Compare hashes before anything heavy is loaded; only a model to refuse is loaded, to name its dimension.
 
     Raises:
         IndexMismatchError: The model that would encode queries is not the one that encoded the documents.
     """
     if index.manifest.encoder is not None:
         found = find_model(index.manifest, index.path, model)
-        require_same_hash(index.manifest, index.path, name=found.name, sha256=fingerprint(found.folder))
+        if fingerprint(found.folder) != index.manifest.encoder.get("sha256"):
+            other = BiEncoder.load(found.folder if found.path else found.name)  # with its own settings: it differs
+            require_same_model(index.manifest, other, index.path)
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
