@@ -592,13 +592,15 @@ def test_ix17_a_cosine_is_a_cosine(tiny: Any, tmp_path: Path, model: str, kind: 
 # The life of an index in processes of its own
 
 _SERVER = """
-import json, os, signal, sys, time
+import gc, json, os, signal, sys, time
 import faiss, sentence_transformers  # now, so that a child starts at once
 import transformers.models.modernbert.modeling_modernbert
 from retrieval.cli import main
 
 def names(folder):
     return list(os.walk(folder))
+
+gc.freeze()  # a child need not collect what it inherits before it ends
 
 for line in sys.stdin:
     order = json.loads(line)
