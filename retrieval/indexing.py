@@ -40,6 +40,12 @@ class IndexSettings:
     metric: str = "cosine"
     vector_field: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.vector_dtype not in ("float32", "float16"):
+            raise ConfigError(f"--vector-dtype {self.vector_dtype}: expected float32 or float16")
+        if self.metric not in ("cosine", "dot"):
+            raise ConfigError(f"--metric {self.metric}: expected cosine or dot")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
@@ -292,8 +298,6 @@ def _vector_spec(
     settings: IndexSettings,
 ) -> IndexSpec:
     """Ready-made vectors, with the identity of the model that made them if the user names it."""
-    if settings.metric not in ("cosine", "dot"):
-        raise ConfigError(f"--metric {settings.metric}: expected cosine or dot")
     metric, identity = settings.metric, None
     if encoder is None and model is not None:
         encoder = BiEncoder.load(model, settings=encoding)

@@ -8,6 +8,7 @@ bytes as an undisturbed one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from retrieval.chunking import PassageVectors
 from retrieval.columns import conform, unify
 from retrieval.matching import Encoder
-from retrieval.vectorfile import VectorFile
+from retrieval.vectorfile import VectorFile, unit_rows
 
 PART_DOCUMENTS = 2048
 _PART_BYTES = 8 * 2**20  # of text, so that long documents make smaller parts
@@ -59,7 +60,15 @@ class EncodedPassages:
 
     def passages(self, documents: pa.Table) -> PassageVectors:
         """See `PassageSource`."""
-        return self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
+        found = self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
+        if self.encoder.metric != "cosine":
+            return found
+
+        def name(row: int) -> str:
+            doc_id = documents["doc_id"][int(found.parent[row])].as_py()
+            return f"{self.encoder.identity.get('name')}: the vector of document {doc_id!r}"
+
+        return replace(found, vectors=unit_rows(np.asarray(found.vectors, np.float32), name))
 
     def finish(self) -> None:
         """See `PassageSource`."""

@@ -167,6 +167,8 @@ class Retriever:
             raise ConfigError("a reranker reads texts: search with a text, or with rerank=False")
         if isinstance(queries, str):
             raise ConfigError("search_many takes a list of queries; use search for one")
+        if isinstance(queries, np.ndarray):
+            queries = self._comparable(queries)
         results: list[list[Hit]] = []
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             results += self._search(queries[start : start + _QUERIES_AT_ONCE], k, where, rerank, rerank_depth)
@@ -198,19 +200,22 @@ class Retriever:
     def _vectors(self, queries: Sequence[str] | np.ndarray) -> tuple[np.ndarray, list[int]]:
         """Return the vectors of the queries that have some content, and these queries' positions."""
         if isinstance(queries, np.ndarray):
-            vectors = np.asarray(queries, np.float32)
-            if vectors.ndim != 2 or vectors.shape[1] != self.index.dim:
-                raise IndexMismatchError(
-                    f"query vectors of shape {vectors.shape}; "
-                    f"the index {self.index.path} has {self.index.dim} dimensions"
-                )
-            if self.index.manifest.metric == "cosine":
-                vectors = unit_rows(vectors, lambda row: f"query vector {row}")
-            return vectors, list(range(len(vectors)))
+            return queries, list(range(len(queries)))
         asked = [position for position, text in enumerate(queries) if not is_blank(text)]
         if not asked:
             return np.empty((0, self.index.dim), np.float32), []
-        return self.encoder.encode_queries([queries[position] for position in asked]), asked
+        return self._comparable(self.encoder.encode_queries([queries[position] for position in asked])), asked
+
+    def _comparable(self, vectors: np.ndarray) -> np.ndarray:
+        """Check query vectors, and bring them to unit length under cosine: (q, dim) float32."""
+        vectors = np.asarray(vectors, np.float32)
+        if vectors.ndim != 2 or vectors.shape[1] != self.index.dim:
+            raise IndexMismatchError(
+                f"query vectors of shape {vectors.shape}; the index {self.index.path} has {self.index.dim} dimensions"
+            )
+        if self.index.manifest.metric == "cosine":
+            vectors = unit_rows(vectors, lambda row: f"query vector {row + 1}")
+        return vectors
 
     def _reranked(
         self, reranker: Reranker, queries: Sequence[str], found: list[list[Candidate]], k: int

@@ -26,7 +26,13 @@ class VectorFile:
     """
 
     def __init__(self, path: Path, *, dim: int, rows: int, dropped: tuple[str, ...] = ()) -> None:
-        """Describe a file (see `open`)."""
+        """Describe a file (see `open`).
+
+        Raises:
+            DataError: There is nothing in it.
+        """
+        if rows == 0 or dim == 0:
+            raise DataError(f"--vectors {path}: no vectors in it; its shape is ({rows}, {dim})")
         self.path = path
         self.dim = dim
         self._rows = rows
@@ -124,8 +130,11 @@ class _NumpyVectors(VectorFile):
     def __init__(self, path: Path) -> None:
         try:
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise DataError(f"--vectors {path}: not an array of numbers that numpy can map ({error})") from error
+        except (ValueError, EOFError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"--vectors {path}: not an array of numbers that numpy can map ({reason})") from error
+        if not isinstance(mapped, np.memmap):
+            raise DataError(f"--vectors {path}: an archive of arrays, expected one array, as numpy.save writes it")
         if mapped.ndim != 2 or mapped.dtype.kind not in "fiu" or not mapped.flags.c_contiguous:
             raise DataError(
                 f"--vectors {path}: {mapped.dtype} array of shape {mapped.shape}, expected numbers of shape (n, dim) "
@@ -140,7 +149,7 @@ class _NumpyVectors(VectorFile):
             stream.seek(self._offset + self._position * self.dim * self._dtype.itemsize)
             vectors = np.fromfile(stream, self._dtype, count * self.dim).reshape(-1, self.dim)
         self._position += len(vectors)
-        return vectors.astype(np.float32, copy=False), None
+        return _float32(vectors), None
 
 
 class _ParquetVectors(VectorFile):
@@ -149,38 +158,43 @@ class _ParquetVectors(VectorFile):
 
         try:
             self._file = pyarrow.parquet.ParquetFile(path)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"--vectors {path}: not a Parquet file that can be read ({error})") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"--vectors {path}: not a Parquet file that can be read ({reason})") from error
         schema = self._file.schema_arrow
-        names = [field.name for field in schema if _is_vector(field.type)] if column is None else [column]
+        names = [field.name for field in schema if _is_vector(field.type) and column in (None, field.name)]
         ids = [name for name in ID_NAMES if name in schema.names]
-        if len(names) != 1 or names[0] not in schema.names or not ids:
+        if len(names) != 1 or not ids:
             raise DataError(
                 f"--vectors {path}: expected an id column ({', '.join(ID_NAMES)}) and one list column of floats "
                 f"(or --vector-field); found {', '.join(f'{field.name} ({field.type})' for field in schema)}"
             )
-        self._columns = [ids[0], names[0]]
-        self._batches = self._read()
+        self._batches = self._read(path, ids[0], names[0])
         first = next(self._batches, None)
         self._waiting = [] if first is None else [first]
         dim = 0 if first is None else first[0].shape[1]
         super().__init__(path, dim=dim, rows=self._file.metadata.num_rows, dropped=(names[0],))
 
-    def _read(self) -> Iterator[tuple[np.ndarray, list[str]]]:
-        dim: int | None = None
-        for batch in self._file.iter_batches(_BATCH_ROWS, columns=self._columns):
-            ids = pc.cast(batch[self._columns[0]], pa.string()).to_pylist()
-            column = batch[self._columns[1]]
-            lengths = set(pc.list_value_length(column).to_pylist())
-            dim = dim or next(iter(lengths))
-            if lengths != {dim}:
-                raise DataError(
-                    f"{self._file_name()}: vectors of {sorted(map(str, lengths))} values, expected {dim} each"
-                )
-            yield column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim).astype(np.float32), ids
-
-    def _file_name(self) -> str:
-        return f"--vectors column {self._columns[1]}"
+    def _read(self, path: Path, id_name: str, name: str) -> Iterator[tuple[np.ndarray, list[str]]]:
+        dim = position = 0
+        try:
+            for batch in self._file.iter_batches(_BATCH_ROWS, columns=[id_name, name]):
+                ids = pc.cast(batch[id_name], pa.string()).to_pylist()
+                lengths = pc.fill_null(pc.list_value_length(batch[name]), -1).to_numpy()  # -1: no list
+                dim = dim or max(0, int(lengths[0]))
+                odd = np.flatnonzero((lengths != dim) | (lengths < 1))
+                if len(odd):
+                    row = int(odd[0])
+                    given = "no vector" if lengths[row] < 0 else f"a vector of {lengths[row]} values"
+                    raise DataError(
+                        f"{path} row {position + row + 1}: {given} for document {ids[row]!r}; "
+                        "every document needs one, all of the same length"
+                    )
+                position += len(ids)
+                yield _float32(batch[name].flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)), ids
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"--vectors {path}: damaged after row {position} ({reason})") from error
 
     def _next(self, count: int) -> tuple[np.ndarray, list[str]]:
         vectors: list[np.ndarray] = []
@@ -196,6 +210,12 @@ class _ParquetVectors(VectorFile):
                 self._waiting.append((block[0][missing:], block[1][missing:]))
         self._position += len(ids)
         return np.concatenate(vectors) if vectors else np.empty((0, self.dim), np.float32), ids
+
+
+def _float32(vectors: np.ndarray) -> np.ndarray:
+    """Return the vectors as float32; numbers beyond its range become infinite, which is refused with the others."""
+    with np.errstate(over="ignore"):
+        return vectors.astype(np.float32, copy=False)
 
 
 def unit_rows(vectors: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
@@ -214,7 +234,8 @@ def unit_rows(vectors: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
     off = np.abs(norms - 1.0) >= 1e-6
     if off.any():
         vectors = vectors.copy()
-        vectors[off] = vectors[off] / norms[off, None]
+        with np.errstate(invalid="ignore"):  # what is not finite stays so, for whoever checks that
+            vectors[off] = vectors[off] / norms[off, None]
     return vectors
 
 
@@ -228,7 +249,7 @@ def read_query_vectors(path: str | Path) -> np.ndarray:
     vectors, _ = file._next(file._rows)
     if not np.isfinite(vectors).all():
         row = int(np.argmin(np.isfinite(vectors).all(axis=1)))
-        raise DataError(f"{path}: row {row} holds NaN or infinity")
+        raise DataError(f"{path}: row {row + 1} holds NaN or infinity")
     return vectors
 
 

@@ -168,7 +168,7 @@ def test_queries_of_another_kind_are_refused(retriever: Retriever) -> None:
         retriever.search_many("heat")
     with pytest.raises(IndexMismatchError, match="has 32 dimensions"):
         retriever.search(np.ones(31, np.float32))
-    with pytest.raises(DataError, match="query vector 0 is zero"):
+    with pytest.raises(DataError, match="query vector 1 is zero"):
         retriever.search(np.zeros(32, np.float32))
     with pytest.raises(DataError, match="NaN"):
         retriever.search(np.full(32, np.nan, np.float32))
