@@ -8,13 +8,12 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from retrieval import __version__
-from retrieval.errors import ConfigError, DataError, RetrievalError
+from retrieval.errors import ConfigError, RetrievalError
 
 if TYPE_CHECKING:
     from retrieval.ranking import Hit
@@ -51,12 +50,7 @@ def main(ctx: click.Context, config: str | None, verbose: bool) -> None:
     retrieve build-index docs/ my-index
     retrieve query my-index "how do I rotate the log files?"
     """
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(levelname)s: %(message)s",
-        stream=sys.stderr,
-        force=True,
-    )
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
     logging.getLogger("retrieval").setLevel(logging.INFO if verbose else logging.WARNING)
     if config is not None:
         ctx.default_map = _defaults(config)
@@ -69,10 +63,20 @@ def _defaults(path: str) -> dict[str, dict[str, Any]]:
     for command, options in settings.items():
         if command not in main.commands:
             raise ConfigError(f"{path}: there is no command {command!r}; there are {', '.join(main.commands)}")
-        known = {option.name for option in main.commands[command].params if isinstance(option, click.Option)}
-        for name in options.keys() - known:
+        named = {name.lstrip("-").replace("-", "_"): option for option in _settable(command) for name in option.opts}
+        for name in options.keys() - named.keys():
             raise ConfigError(f"{path}: `retrieve {command}` has no option --{name.replace('_', '-')}")
+        for name, value in options.items():
+            if isinstance(value, list | dict):
+                raise ConfigError(f"{path}: {name} of [{command}] is {value!r}; expected one value")
+        settings[command] = {str(named[name].name): value for name, value in options.items()}
     return settings
+
+
+def _settable(command: str) -> list[click.Option]:
+    """A command's options that a settings file may hold: not those that are another's short form."""
+    options = [option for option in main.commands[command].params if isinstance(option, click.Option)]
+    return [option for option in options if not isinstance(option.flag_value, str)]
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -246,38 +250,29 @@ def delete_command(index: str, doc_ids: Sequence[str], ids: str | None) -> None:
 
     \b
     retrieve delete my-index guide/old.md guide/older.md
+    retrieve delete my-index --ids gone.txt
     """
     from retrieval.console import say
     from retrieval.indexing import delete_documents
+    from retrieval.runs import read_lines
 
     if not doc_ids and ids is None:
         raise click.UsageError("give ids, or --ids FILE")
-    result = delete_documents([*doc_ids, *(_lines(ids) if ids is not None else [])], index)
+    listed = [] if ids is None else read_lines(sys.stdin.buffer if ids == "-" else ids, what="ids")
+    result = delete_documents([*doc_ids, *listed], index)
     shown = ", ".join(repr(doc_id) for doc_id in result.unknown[:5])
     unknown = f"; {len(result.unknown)} ids are not in the index: {shown}" if result.unknown else ""
     say(f"deleted {result.deleted} documents{unknown}; the index holds {result.index_documents:,} documents")
 
 
-def _lines(path: str) -> list[str]:
-    from retrieval.runs import read_query_lines
-
-    if path == "-":
-        return read_query_lines(sys.stdin.buffer)
-    with _opened(path) as stream:
-        return read_query_lines(stream)
-
-
-def _opened(path: str) -> Any:
-    try:
-        return Path(path).open("rb")
-    except OSError as error:
-        raise DataError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-
-
 @main.command("compact")
 @click.argument("index")
 def compact_command(index: str) -> None:
-    """Rewrite INDEX without deleted documents, as one segment. Answers stay the same."""
+    """Rewrite INDEX without deleted documents, as one segment. Answers stay the same.
+
+    \b
+    retrieve compact my-index
+    """
     from retrieval.console import say
     from retrieval.indexing import compact_index
 
@@ -290,7 +285,11 @@ def compact_command(index: str) -> None:
 @click.option("--verify", is_flag=True, help="Read and hash every file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info_command(index: str, verify: bool, as_json: bool) -> None:
-    """Say what INDEX holds, how it was made, and (--verify) whether it is sound."""
+    """Say what INDEX holds, how it was made, and (--verify) whether it is sound.
+
+    \b
+    retrieve info my-index --verify
+    """
     from retrieval.console import print_facts
     from retrieval.index.reader import Index
 
@@ -336,49 +335,37 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     echo "parse a JSON file" | retrieve query my-index - --json
     """
     from retrieval.retriever import Retriever
+    from retrieval.vectorfile import read_query_vectors
 
     if sum(given is not None for given in (text, queries, vectors)) != 1:
         raise click.UsageError("give one of TEXT, --queries and --vectors")
-    asked = _queries(text, queries) if vectors is None else _vector_queries(vectors)
+    shown: Mapping[str, str | None]
+    asked: Any  # texts or vectors
+    if vectors is None:
+        shown = _queries(text, queries)
+        asked = list(shown.values())
+    else:
+        asked = read_query_vectors(vectors)
+        shown = {str(number): None for number in range(1, len(asked) + 1)}
     reranker = None if options["reranker"] == "none" else options["reranker"]
     retriever = Retriever.open(
         index, model=options["model"], reranker=reranker, device=options["device"], dtype=options["dtype"]
     )
-    names = list(asked)
-    texts = list(asked.values())
-    found = retriever.search_many(
-        _array(texts) if vectors is not None else texts,
-        options["k"],
-        rerank_depth=options["rerank_depth"],
-        names=names,
-    )
-    shown = {name: None if vectors is not None else query for name, query in asked.items()}
-    _write_hits(shown, dict(zip(names, found, strict=True)), alone=text not in (None, "-"), **options)
+    found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
+    _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
     _say_cut(retriever)
 
 
-def _queries(text: str | None, queries: str | None) -> dict[str, Any]:
+def _queries(text: str | None, queries: str | None) -> dict[str, str]:
     from retrieval.chunking import is_blank
-    from retrieval.runs import read_queries, read_query_lines
+    from retrieval.runs import read_lines, read_queries
 
     if queries is not None:
-        return dict(read_queries(sys.stdin.buffer if queries == "-" else queries))
-    lines = read_query_lines(sys.stdin.buffer) if text == "-" else [text or ""]
+        return read_queries(sys.stdin.buffer if queries == "-" else queries)
+    lines = read_lines(sys.stdin.buffer, what="queries") if text == "-" else [text or ""]
     if all(is_blank(line) for line in lines):
         raise click.UsageError("no queries: nothing but blanks was given")
     return {str(number): line for number, line in enumerate(lines, 1)}
-
-
-def _vector_queries(path: str) -> dict[str, Any]:
-    from retrieval.vectorfile import read_query_vectors
-
-    return {str(number): vector for number, vector in enumerate(read_query_vectors(path), 1)}
-
-
-def _array(vectors: Sequence[Any]) -> Any:
-    import numpy as np
-
-    return np.stack(vectors)
 
 
 def _write_hits(
@@ -408,6 +395,7 @@ def _write_hits(
             for name, hits in found.items()
             for line in hits_table(queries[name] or "", hits, name=None if alone else name)
         ]
+        lines = lines if output is None else [click.unstyle(line) for line in lines]
     if output is None:
         print_lines(lines)
         return
@@ -467,7 +455,11 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
 @main.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor_command(as_json: bool) -> None:
-    """Look at the installation: versions, FAISS and GPU, threads, the default encoder, the network setting."""
+    """Look at the installation: versions, FAISS and GPU, threads, the default encoder, the network setting.
+
+    \b
+    retrieve doctor
+    """
     from retrieval.console import print_facts
     from retrieval.doctor import examine
 

@@ -62,9 +62,7 @@ def read_queries(source: str | Path | BinaryIO) -> dict[str, str]:
         if not query_id:
             raise DataError(f"{name}, line {number}: the query id is empty")
         if query_id in seen:
-            raise DataError(
-                f"{name}: query id {query_id!r} occurs twice, on lines {seen[query_id]} and {number}"
-            )
+            raise DataError(f"{name}: query id {query_id!r} occurs twice, on lines {seen[query_id]} and {number}")
         seen[query_id] = number
         queries[query_id] = text
     if not queries:
@@ -72,16 +70,20 @@ def read_queries(source: str | Path | BinaryIO) -> dict[str, str]:
     return queries
 
 
-def read_query_lines(stream: BinaryIO) -> list[str]:
-    """Read one query a line from a binary stream; blank lines are skipped.
+def read_lines(source: str | Path | BinaryIO, *, what: str) -> list[str]:
+    """Read queries or ids, one a line, from a file or an open binary stream; blank lines are skipped.
+
+    Args:
+        source: A file, or an open binary stream such as `sys.stdin.buffer`.
+        what: What the lines are, for the message.
 
     Raises:
-        DataError: A line that is not UTF-8, or no query at all.
+        DataError: No such file, a line that is not UTF-8, or no line at all.
     """
-    queries = [text for _, text in _numbered_lines(stream)]
-    if not queries:
-        raise DataError(f"{_name(stream)}: no queries in it; expected one a line")
-    return queries
+    lines = [text for _, text in _numbered_lines(source)]
+    if not lines:
+        raise DataError(f"{_name(source)}: no {what} in it; expected one a line")
+    return lines
 
 
 def read_run(path: str | Path) -> dict[str, dict[str, float]]:
@@ -115,9 +117,7 @@ def read_run(path: str | Path) -> dict[str, dict[str, float]]:
             score = max(score, scores[doc_id])
         scores[doc_id] = score
     if repeated:
-        logger.warning(
-            "%s: %d lines repeat a document of the same query; its best score was kept", name, repeated
-        )
+        logger.warning("%s: %d lines repeat a document of the same query; its best score was kept", name, repeated)
     return run
 
 
@@ -212,9 +212,7 @@ def _run_lines(results: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> 
             score = float(given)
             for kind, value in (("query", query_id), ("document", doc_id)):
                 if not _fits_run(value):
-                    raise DataError(
-                        f"{kind} id {value!r} does not fit a TREC run (blanks); write JSONL instead"
-                    )
+                    raise DataError(f"{kind} id {value!r} does not fit a TREC run (blanks); write JSONL instead")
             if score != score:
                 raise DataError(f"query {query_id!r}, document {doc_id!r}: the score is not a number")
             if doc_id in seen:
@@ -270,9 +268,7 @@ def _json_queries(
         except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
             raise DataError(f"{where}: not JSON that can be read: {error}") from None
         if not isinstance(record, dict):
-            raise DataError(
-                f"{where}: expected a JSON object with an id and a text, found {line.strip()[:40]!r}"
-            )
+            raise DataError(f"{where}: expected a JSON object with an id and a text, found {line.strip()[:40]!r}")
         if keys is None:  # the first record decides for the whole file
             keys = _key(record, ID_NAMES, where), _key(record, TEXT_NAMES, where)
         id_key, text_key = keys
@@ -291,23 +287,17 @@ def _key(record: Mapping[str, object], names: Sequence[str], where: str) -> str:
     for name in names:
         if name in record:
             return name
-    raise DataError(
-        f"{where}: no {' / '.join(names)} in the query; keys found: {', '.join(record) or 'none'}"
-    )
+    raise DataError(f"{where}: no {' / '.join(names)} in the query; keys found: {', '.join(record) or 'none'}")
 
 
-def _tsv_queries(
-    name: str, first: tuple[int, str], lines: Iterator[tuple[int, str]]
-) -> Iterator[tuple[int, str, str]]:
+def _tsv_queries(name: str, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
     header = first[1].split("\t")
     width, text_column = 2, 1
     if header[0].strip().lower() in ID_NAMES and len(header) > 1:
         width = len(header)
         known = [column for column, cell in enumerate(header) if cell.strip().lower() in TEXT_NAMES]
         if width > 2 and not known:
-            raise DataError(
-                f"{name}, line {first[0]}: no column of the header is one of {', '.join(TEXT_NAMES)}"
-            )
+            raise DataError(f"{name}, line {first[0]}: no column of the header is one of {', '.join(TEXT_NAMES)}")
         text_column = known[0] if known else 1
         rows = lines
     else:
@@ -315,9 +305,7 @@ def _tsv_queries(
     for number, line in rows:
         cells = line.split("\t")
         if len(cells) != width:
-            raise DataError(
-                f"{name}, line {number}: {len(cells)} cells between tabs; expected {width} (id<TAB>text)"
-            )
+            raise DataError(f"{name}, line {number}: {len(cells)} cells between tabs; expected {width} (id<TAB>text)")
         yield number, cells[0], cells[text_column]
 
 
@@ -332,9 +320,7 @@ def _judgement_rows(path: str | Path) -> Iterator[tuple[int, str, str, str]]:
                 continue
         cells = tabbed if beir else _cells(line)
         if len(cells) != (3 if beir else 4) or not all(cells):
-            expected = (
-                _BEIR_COLUMNS if beir else f"{_TREC_COLUMNS} (or BEIR's TSV under the line {_BEIR_COLUMNS})"
-            )
+            expected = _BEIR_COLUMNS if beir else f"{_TREC_COLUMNS} (or BEIR's TSV under the line {_BEIR_COLUMNS})"
             raise DataError(f"{_name(path)}, line {number}: {line.strip()!r:.80}; expected {expected}")
         yield number, cells[0], cells[-2], cells[-1]
 

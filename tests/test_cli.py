@@ -1,0 +1,348 @@
+"""The command line, in process: every command, its errors, and what goes to stdout and to stderr."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from worlds import unit
+
+import retrieval
+from retrieval import cli
+from retrieval.index.reader import Index
+from retrieval.runs import read_run
+
+COMMANDS = sorted(cli.main.commands)
+DOCUMENTS = [
+    {"_id": "copper", "text": "Copper conducts heat better than iron does."},
+    {"_id": "ferry", "title": "Timetable", "text": "A ferry crosses the strait twice a day."},
+    {"_id": "a b", "text": "An id with a blank."},
+    {"_id": "void", "text": ""},
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_log_handlers() -> Iterator[None]:
+    """The command line replaces the root logger's handlers; the other tests get theirs back."""
+    root, ours = logging.getLogger(), logging.getLogger("retrieval")
+    before = (root.handlers[:], root.level, ours.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def run(*arguments: object, stdin: str | bytes = "", code: int = 0) -> Result:
+    result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception  # a bug: the command line shows its traceback
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fails(*arguments: object, stdin: str = "") -> str:
+    """Run what must end with exit 1, nothing on stdout and one line on stderr, which is returned."""
+    result = run(*arguments, stdin=stdin, code=1)
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: [^\n]+\n", result.stderr), result.stderr
+    return result.stderr
+
+
+def write(path: Path, documents: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def index(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index that no test changes."""
+    folder = tmp_path_factory.mktemp("cli")
+    retrieval.build_index(write(folder / "c.jsonl", DOCUMENTS), folder / "index", model=tiny("mean"))
+    return folder / "index"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write(tmp_path / "c.jsonl", DOCUMENTS)
+
+
+@pytest.fixture
+def vectors(tmp_path: Path, corpus: Path) -> Path:
+    """A small index of ready-made vectors, which costs no model."""
+    np.save(tmp_path / "v.npy", unit(4))
+    retrieval.build_index(corpus, tmp_path / "index", vectors=tmp_path / "v.npy")
+    return tmp_path / "index"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shows_an_example_that_it_accepts(command: str) -> None:
+    text = run(command, "--help").stdout
+    examples = re.findall(rf"retrieve {command}( .*)?$", text.partition("Options:")[0], re.MULTILINE)
+    assert examples
+    for example in examples:
+        words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', example)]
+        cli.main.commands[command].make_context(command, words)
+    assert run(command, "-h").stdout == text
+
+
+def test_the_group_lists_its_commands_and_its_version() -> None:
+    text = run("--help").stdout
+    for command in COMMANDS:
+        assert re.search(rf"^  {command}  +\S", text, re.MULTILINE)
+    assert run("--version").stdout == f"retrieve, version {retrieval.__version__}\n"
+    run("no-such-command", code=2)
+
+
+def test_options_have_help_and_dashes() -> None:
+    for name, command in cli.main.commands.items():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, (name, option.name)
+                assert all("_" not in text for text in option.opts)
+
+
+def test_build_index_reports_to_stderr_and_json_to_stdout(corpus: Path, tmp_path: Path, tiny: Any) -> None:
+    result = run("build-index", corpus, tmp_path / "index", "--model", tiny("mean"))
+    assert result.stdout == ""
+    assert "indexed 4 documents" in result.stderr
+    assert "1 documents without text (kept, never found)" in result.stderr
+    assert "the index holds 4 documents, 4 passages; search: flat" in result.stderr
+    assert "is an index already; give --overwrite" in fails("build-index", corpus, tmp_path / "index")
+    result = run("build-index", corpus, tmp_path / "index", "--model", tiny("cls"), "--overwrite", "--json")
+    assert json.loads(result.stdout)["index_documents"] == 4
+    assert Index.open(tmp_path / "index").manifest.encoder["name"] == "cls"  # type: ignore[index]
+
+
+def test_build_index_from_standard_input(corpus: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", unit(4))
+    run("build-index", "-", tmp_path / "index", "--vectors", tmp_path / "v.npy", stdin=corpus.read_text())
+    assert Index.open(tmp_path / "index").manifest.documents == 4
+
+
+def test_build_index_leaves_bad_records_out_on_request(tmp_path: Path, tiny: Any) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"_id": "a", "text": "A"}\n{"_id": "b"\n')
+    assert "c.jsonl, line 2" in fails("build-index", corpus, tmp_path / "index", "--model", tiny("mean"))
+    options = ("--model", tiny("mean"), "--on-bad", "skip", "--rejects", tmp_path / "bad.jsonl")
+    assert "1 bad records left out" in run("build-index", corpus, tmp_path / "index", *options).stderr
+    assert json.loads((tmp_path / "bad.jsonl").read_text())["line"] == 2
+
+
+def test_build_index_errors(corpus: Path, tmp_path: Path, tiny: Any) -> None:
+    index = tmp_path / "index"
+    assert "no such model" in fails("build-index", corpus, index, "--model", "./nothing")
+    assert "no such file or folder" in fails("build-index", tmp_path / "no", index, "--model", tiny("mean"))
+    assert "--index-type" in fails("build-index", corpus, index, "--model", tiny("mean"), "--index-type", "tree")
+    assert "pooling" in fails("build-index", corpus, index, "--model", tiny("mean"), "--pooling", "sum")
+    for wrong in (["--on-long", "drop"], ["--max-length", "0"], ["--vector-dtype", "int8"], ["--no-such-option"]):
+        assert "Usage:" in run("build-index", corpus, index, *wrong, code=2).stderr
+    run("build-index", index, code=2)
+    assert not index.exists()
+
+
+def test_add_and_delete_and_compact_and_info(tmp_path: Path, corpus: Path, tiny: Any) -> None:
+    index = tmp_path / "index"
+    run("build-index", corpus, index, "--model", tiny("mean"))
+    more = write(tmp_path / "more.jsonl", [{"_id": "new", "text": "N"}, {"_id": "copper", "text": "C"}])
+    assert "id 'copper' is already in the index (--upsert" in fails("add", more, index)
+    result = run("add", more, index, "--upsert", "--json")
+    assert json.loads(result.stdout)["replaced"] == 1
+    assert "1 documents replaced" in result.stderr
+    result = run("delete", index, "new", "nobody")
+    assert result.stdout == ""
+    assert "deleted 1 documents; 1 ids are not in the index: 'nobody'; the index holds 4 documents" in result.stderr
+    (tmp_path / "ids.txt").write_text("a b\r\n\nvoid\n")
+    assert "deleted 2 documents; the index" in run("delete", index, "--ids", tmp_path / "ids.txt").stderr
+    assert "deleted 1 documents" in run("delete", index, "--ids", "-", stdin="ferry\n").stderr
+    assert "compacted: 1 documents, 1 passages in one segment" in run("compact", index).stderr
+    facts = json.loads(run("info", index, "--json").stdout)
+    assert (facts["documents"], facts["deleted passages"], facts["segments"]) == (1, 0, 1)
+    shown = run("info", index, "--verify").stdout
+    assert re.search(r"^files +all hashes right$", shown, re.MULTILINE)
+    assert re.search(r"^encoder +mean$", shown, re.MULTILINE)
+
+
+def test_commands_on_an_index_need_one(tmp_path: Path, corpus: Path) -> None:
+    (tmp_path / "ids").write_text("\n")
+    nowhere = tmp_path / "nowhere"
+    for command in (["add", corpus], ["query"], ["info"], ["compact"], ["delete"]):
+        more = {"query": ["text"], "delete": ["id"]}.get(str(command[0]), [])
+        assert f"no index at {nowhere}" in fails(*command, nowhere, *more)
+    assert not nowhere.exists()
+    assert "Usage:" in run("delete", nowhere, code=2).stderr
+    assert "ids: no ids in it" in fails("delete", nowhere, "--ids", tmp_path / "ids")
+    assert "no-file: cannot be read: No such file" in fails("delete", nowhere, "--ids", tmp_path / "no-file")
+
+
+def test_query_shows_a_table_to_people(index: Path) -> None:
+    result = run("query", index, "Timetable A ferry crosses the strait twice a day.", "-k", 2)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "  1  1.0000  ferry  Timetable"
+    assert lines[1].strip() == "A ferry crosses the strait twice a day."
+    assert result.stderr == ""
+    named = run("query", index, "-", "-k", 1, stdin="ferry\r\n\n heat\n").stdout
+    assert re.findall(r"^\d: .*$", named, re.MULTILINE) == ["1: ferry", "2: heat"]
+
+
+def test_query_gives_json_to_machines(index: Path) -> None:
+    lines = run("query", index, "-", "--json", "-k", 1, stdin="heat\nAn id with a blank.\n").stdout.splitlines()
+    bodies = [json.loads(line) for line in lines]
+    assert [(body["query_id"], body["query"]) for body in bodies] == [("1", "heat"), ("2", "An id with a blank.")]
+    assert bodies[1]["hits"][0]["doc_id"] == "a b"
+    assert run("query", index, "heat", "--format", "jsonl").stdout == run("query", index, "heat", "--json").stdout
+
+
+def test_query_writes_a_run(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.tsv").write_text("q1\tferry\nq2\t \nq3\theat\n")
+    output = tmp_path / "my.run"
+    result = run("query", index, "--queries", tmp_path / "q.tsv", "-k", 1, "--output", output, "--run-tag", "mine")
+    assert result.stdout == ""
+    assert "WARNING: 1 empty queries have no hits: q2\n" in result.stderr
+    assert f"3 queries, 2 hits, written to {output} (trec)" in result.stderr
+    assert [line.split()[0] for line in output.read_text().splitlines()] == ["q1", "q3"]
+    assert {line.split()[-1] for line in output.read_text().splitlines()} == {"mine"}
+    to_stdout = run("query", index, "--queries", tmp_path / "q.tsv", "-k", 1, "--format", "trec", "--run-tag", "mine")
+    assert to_stdout.stdout == output.read_text()
+
+
+def test_output_is_whole_or_absent(index: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.write_text("before")
+    assert "'a b' does not fit a TREC run" in fails("query", index, "blank", "--output", output)
+    assert "run tag" in fails("query", index, "heat", "-k", 1, "--output", output, "--run-tag", "two words")
+    assert output.read_text() == "before"
+    assert "cannot write" in fails("query", index, "heat", "--json", "--output", tmp_path / "no" / "out")
+    assert "is a directory" in fails("query", index, "heat", "--json", "--output", tmp_path)
+    run("query", index, "heat", "--format", "table", "--output", output)
+    assert "copper" in output.read_text()
+    assert "\x1b" not in output.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_query_usage(index: Path, tmp_path: Path) -> None:
+    for wrong in (
+        ["heat", "-k", 0],
+        ["heat", "--rerank-depth", 0],
+        ["heat", "--format", "xml"],
+        ["heat", "--queries", "q.tsv"],
+        [],
+        [""],
+    ):
+        result = run("query", index, *wrong, code=2)
+        assert result.stdout == ""
+        assert "Usage: main query" in result.stderr
+    assert "standard input: no queries in it" in fails("query", index, "-", stdin="\n")
+    assert "no queries in it" in fails("query", index, "--queries", "-", stdin="")
+    assert "cannot be read" in fails("query", index, "--queries", tmp_path / "no.tsv")
+
+
+def test_query_with_another_model_or_a_reranker(index: Path, tiny: Any) -> None:
+    assert "made with mean" in fails("query", index, "heat", "--model", tiny("other"))
+    assert "no such model" in fails("query", index, "heat", "--reranker", "./nothing")
+    plain = json.loads(run("query", index, "heat", "--json").stdout)["hits"]
+    reranked = json.loads(run("query", index, "heat", "--json", "--reranker", tiny("cross1")).stdout)["hits"]
+    assert {hit["doc_id"]: hit["score"] for hit in plain} == {h["doc_id"]: h["retrieval_score"] for h in reranked}
+    assert [hit["score"] for hit in reranked] == sorted((hit["rerank_score"] for hit in reranked), reverse=True)
+    assert run("query", index, "heat", "--reranker", "none").stdout == run("query", index, "heat").stdout
+
+
+def test_query_with_vectors(vectors: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "q.npy", unit(4)[[1, 0]])
+    lines = run("query", vectors, "--vectors", tmp_path / "q.npy", "--json", "-k", 1).stdout.splitlines()
+    bodies = [json.loads(line) for line in lines]
+    assert [(b["query_id"], b["query"], b["hits"][0]["doc_id"]) for b in bodies] == [
+        ("1", None, "ferry"),
+        ("2", None, "copper"),
+    ]
+    assert "ready-made vectors without a model" in fails("query", vectors, "a text")
+    np.save(tmp_path / "wrong.npy", unit(2, dim=3))
+    assert "has 16 dimensions" in fails("query", vectors, "--vectors", tmp_path / "wrong.npy")
+    np.save(tmp_path / "none.npy", unit(4)[:0])
+    assert "no vectors in it" in fails("query", vectors, "--vectors", tmp_path / "none.npy")
+    np.save(tmp_path / "nan.npy", np.array([[0.0] * 15 + [1.0], [np.nan] * 16]))
+    assert "row 2 holds NaN" in fails("query", vectors, "--vectors", tmp_path / "nan.npy")
+
+
+def test_rerank_a_run(index: Path, corpus: Path, tmp_path: Path, tiny: Any) -> None:
+    (tmp_path / "q.tsv").write_text("q1\theat\n")
+    (tmp_path / "my.run").write_text("q1 Q0 ferry 1 9 x\nq1 Q0 copper 2 8 x\nq1 Q0 void 3 7 x\n")
+    options = ("--queries", tmp_path / "q.tsv", "--reranker", tiny("cross1"), "--depth", 2, "--run-tag", "again")
+    runs = []
+    for source in (corpus, index):
+        result = run("rerank", source, tmp_path / "my.run", *options, "--output", tmp_path / "new.run")
+        assert result.stdout == ""
+        assert "1 queries re-ordered" in result.stderr
+        runs.append((tmp_path / "new.run").read_bytes())
+    assert runs[0] == runs[1]
+    scores = read_run(tmp_path / "new.run")["q1"]
+    assert set(scores) == {"ferry", "copper", "void"}
+    assert min(scores, key=scores.__getitem__) == "void"
+    (tmp_path / "my.run").write_text("q1 Q0 nobody 1 9 x\n")
+    message = fails("rerank", corpus, tmp_path / "my.run", *options, "--output", tmp_path / "new.run")
+    assert "document 'nobody' (query 'q1') of the run is not in the corpus" in message
+    assert (tmp_path / "new.run").read_bytes() == runs[1]
+    run("rerank", corpus, tmp_path / "my.run", code=2)
+
+
+def test_settings_from_a_file(index: Path, tmp_path: Path) -> None:
+    file = tmp_path / "retrieve.toml"
+    file.write_text('[query]\nk = 1\nformat = "jsonl"\nrun-tag = "t"\n[build-index]\nindex-type = "hnsw"\n')
+    assert len(json.loads(run("--config", file, "query", index, "heat").stdout)["hits"]) == 1
+    assert len(json.loads(run("--config", file, "query", index, "heat", "-k", 2).stdout)["hits"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[query]\nkk = 1", "`retrieve query` has no option --kk"),
+        ("[query]\nindex = 'x'", "`retrieve query` has no option --index"),
+        ("[queries]\nk = 1", "there is no command 'queries'; there are build-index"),
+        ("k = 1", "k stands outside a table"),
+        ("[query", "cannot be read as TOML"),
+        ("[query]\nk = [1]", "k of [query] is [1]; expected one value"),
+        ("[query]\nmodel = {a = 1}", "model of [query] is {'a': 1}; expected one value"),
+    ],
+)
+def test_settings_that_cannot_be(index: Path, tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "retrieve.toml"
+    file.write_text(content)
+    assert message in fails("--config", file, "query", index, "heat")
+
+
+def test_a_settings_file_is_held_to_the_same_limits(index: Path, tmp_path: Path) -> None:
+    assert "cannot be read as TOML" in fails("--config", tmp_path / "no.toml", "query", index, "heat")
+    file = tmp_path / "retrieve.toml"
+    for wrong in ("k = 0", "k = 'many'", "format = 'xml'"):
+        file.write_text(f"[query]\n{wrong}")
+        assert "Usage:" in run("--config", file, "query", index, "heat", code=2).stderr
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = json.loads(run("doctor", "--json").stdout)
+    assert facts["problems"] == "none"
+    assert facts["retrieve-rerank"] == retrieval.__version__
+    assert "hash right" in facts["default encoder"]
+    monkeypatch.setattr("retrieval.models.DEFAULT_WEIGHTS_SHA256", "0" * 64)
+    broken = run("doctor", code=1)
+    assert re.search(r"^default encoder +not usable$", broken.stdout, re.MULTILINE)
+    assert re.fullmatch(r"error: the installation has problems: [^\n]*SHA-256[^\n]*\n", broken.stderr)
+
+
+def test_verbose_says_more_of_ours_and_nothing_of_others(index: Path) -> None:
+    run("-v", "query", index, "heat")
+    assert logging.getLogger("retrieval.index").isEnabledFor(logging.INFO)
+    assert not logging.getLogger("another.package").isEnabledFor(logging.INFO)
+    run("query", index, "heat")
+    assert not logging.getLogger("retrieval.index").isEnabledFor(logging.INFO)
+
+
+def test_a_bug_is_no_clean_failure(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval.index.reader.Index.facts", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("info", index)
