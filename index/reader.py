@@ -156,11 +156,20 @@ class Index:
             return exact_search(self.rows, queries, fetch, allowed)
         fetch = max(fetch, _MIN_APPROXIMATE_FETCH)
         covered = None if allowed is None else allowed[: self._covered]
-        near = self._approximate.search(queries, min(fetch, self._covered), covered)
-        if self._covered == self.rows.rows:
-            return near
-        tail = exact_search(self.rows, queries, fetch, allowed, first_row=self._covered)
-        return [_merge([a, b], fetch) for a, b in zip(near, tail, strict=True)]
+        wanted = min(fetch, self._covered if covered is None else int(covered.sum()))
+        if wanted == 0:
+            return exact_search(self.rows, queries, fetch, allowed)
+        raws = self._approximate.search(queries, wanted, covered)
+        # A filter may pass rows only where the index does not look: it comes back short, though there are more.
+        short = [number for number, (_, rows) in enumerate(raws) if len(rows) < wanted]
+        if self._covered < self.rows.rows:
+            tail = exact_search(self.rows, queries, fetch, allowed, first_row=self._covered)
+            # Not cut: a lossy index's scores do not compare with exact ones.
+            raws = [_merge([a, b], 2 * fetch) for a, b in zip(raws, tail, strict=True)]
+        if short:
+            for number, raw in zip(short, exact_search(self.rows, queries[short], fetch, allowed), strict=True):
+                raws[number] = raw
+        return raws
 
     def _rank(self, query: np.ndarray, raw: Raw, k: int) -> tuple[list[Candidate], bool]:
         """Rescore exactly, order, collapse to documents; and say whether the fetched rows settle the first k."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from worlds import add, brute_force, build, records, unit, write_corpus
 
-from retrieval import DataError, IndexMismatchError, Retriever, build_index, delete_documents
+from retrieval import DataError, IndexMismatchError, IndexSettings, Retriever, build_index, delete_documents
 from retrieval.index.reader import Index
 
 
@@ -63,6 +63,30 @@ def test_filters_act_inside_the_search(tmp_path: Path, index_type: str, share: f
         assert len(set(ids(hits)) & set(best)) >= (10 if index_type == "flat" or share == 0.01 else 8)
 
 
+@pytest.mark.parametrize("index_type", ["hnsw", "ivf"])
+@pytest.mark.parametrize("added", [0, 100])
+def test_a_filter_that_passes_only_far_documents_does_not_starve_the_result(
+    tmp_path: Path, index_type: str, added: int
+) -> None:
+    """Two clusters: the filter passes the one, the query lies in the other, so the index looks in the wrong place."""
+    vectors = 0.3 * unit(6000)
+    vectors[:4000, 0] += 5
+    vectors[4000:, 1] += 5
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    docs = [{"_id": f"d{i}", "text": "x", "far": i >= 4000} for i in range(6000)]
+    first = 6000 - added
+    corpus, file = write_corpus(tmp_path, docs[:first], vectors[:first])
+    build_index(corpus, tmp_path / "index", vectors=file, settings=IndexSettings(index_type=index_type))
+    if added:  # these are searched exactly beside the index, and must not hide that it came back short
+        add(tmp_path, docs[first:], vectors[first:])
+    retriever = Retriever.open(tmp_path / "index")
+    far = {f"d{i}": v for i, v in enumerate(vectors) if i >= 4000}
+    found = retriever.search_many(np.stack([vectors[0], vectors[5000]]), 10, where=pc.field("far"))
+    assert [(h.doc_id, h.score) for h in found[0]] == brute_force(far, vectors[0], 10)
+    assert len(found[1]) == 10
+    assert len(retriever.search(vectors[0], 5900)) == 5900
+
+
 def test_a_filter_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> None:
     retriever = Retriever.open(build(tmp_path, 20))
     with pytest.raises(DataError, match=r"(?s)does not fit.*colour.*there are .*year \(int64\)"):
@@ -97,7 +121,7 @@ def test_a_query_of_another_dimension_or_without_direction(tmp_path: Path) -> No
     retriever = Retriever.open(build(tmp_path, 5))
     with pytest.raises(IndexMismatchError, match="has 16 dimensions"):
         retriever.search(np.ones(8, np.float32))
-    with pytest.raises(DataError, match="query vector 0 is zero"):
+    with pytest.raises(DataError, match="query vector 1 is zero"):
         retriever.search(np.zeros(16, np.float32))
     with pytest.raises(DataError, match="NaN"):
         retriever.search(np.full(16, np.nan, np.float32))
