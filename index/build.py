@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from retrieval.columns import unify
 from retrieval.errors import ConfigError, IndexFormatError
-from retrieval.files import atomic_write, sync_folder, writer_lock, writing
+from retrieval.files import atomic_write, sync_folder, sync_parents, writer_lock, writing
 from retrieval.index.manifest import (
     MANIFEST,
     ApproximateEntry,
@@ -228,12 +228,14 @@ class Writer:
     def compact(self) -> Manifest:
         """Rewrite the live rows into one segment, free of tombstones, and publish it."""
         base = self.present
+        for file in base.manifest.files():
+            file.check(base.path, verify=True)  # the copy gets new hashes: damage would look sound in it
         rows = base.rows.rows - len(base.deleted_rows)
         segment = write_segment(
             self.staging,
             self._segment_id,
             schema=unify([segment.schema for segment in base.rows.segments]) if base.rows.segments else pa.schema([]),
-            batches=(batch for batch, _ in base.batches()),
+            batches=base.documents(),
             blocks=(vectors for _, vectors in base.batches()),
             rows=rows,
             dim=self.spec.dim,
@@ -303,9 +305,9 @@ class Writer:
         empty = sum(part.empty for part in self.parts)
         if self.base is not None:
             gone = np.setdiff1d(deleted, self.base.deleted_rows) if not keep else np.empty(0, np.int64)
-            rows = [self.base.passage(int(row)) for row in gone]
-            documents += self.base.manifest.documents - len({row["doc_id"] for row in rows})
-            empty += self.base.manifest.empty - sum(row["passage"] is None for row in rows)
+            firsts = self.base.first_passages(gone)  # one a document, which is deleted whole
+            documents += self.base.manifest.documents - len(firsts)
+            empty += self.base.manifest.empty - firsts.count(None)
         return documents, empty, sum(segment.rows for segment in segments) - len(deleted)
 
     def _write_deleted(self, deleted: np.ndarray) -> DeletedEntry:
@@ -356,8 +358,7 @@ class Writer:
                 if source.exists():
                     target.parent.mkdir(parents=True, exist_ok=True)
                     source.replace(target)
-                    sync_folder(target.parent)
-            sync_folder(self.path)
+                    sync_parents(self.path, entry.path)
             manifest.write(self.path)
         clean(self.path, manifest)
 
@@ -429,6 +430,8 @@ def writing_index(
         IndexLockedError: Another process is writing.
         DataError: The folder cannot be written.
     """
+    if spec is None:
+        Manifest.read(path)  # where there is no index, not even a lock is made
     with contextlib.ExitStack() as stack:
         exists = _lock(stack, path)
         if spec is not None:
@@ -449,6 +452,9 @@ def writing_index(
         except BaseException:
             writer.abandon()
             raise
+        if not writer.parts:  # nothing to commit was found
+            with writing(writer.staging):
+                _remove(writer.staging)
 
 
 def _next_generation(path: Path) -> int:
@@ -470,6 +476,8 @@ def check_free(path: Path) -> None:
         raise ConfigError(f"{path} is not a folder; give a new folder for the index")
     if path.is_dir() and not (path / MANIFEST).exists() and any(path.iterdir()):
         raise ConfigError(f"{path} holds other files and is no index; give a new folder for the index")
+    if path.is_dir() and path.samefile("."):  # whoever stands in it would stand in a folder that is gone
+        raise ConfigError(f"{path} is the current folder; give a new folder for the index")
 
 
 def _lock(stack: contextlib.ExitStack, path: Path) -> bool:
@@ -481,7 +489,7 @@ def _lock(stack: contextlib.ExitStack, path: Path) -> bool:
             if not exists:
                 with writing(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
-            attempt.enter_context(writer_lock(lock))
+            attempt.enter_context(writer_lock(lock, what=path))
             if exists == (path / MANIFEST).exists():  # else another writer finished or moved it meanwhile
                 stack.push(attempt.pop_all())
                 return exists

@@ -240,21 +240,32 @@ class Index:
         facts["files"] = "all hashes right" if verified else "sizes right; --verify reads and hashes all"
         return facts
 
+    def documents(self) -> Iterator[pa.RecordBatch]:
+        """Yield the passages that are not deleted, in order; a batch without deleted rows stays mapped."""
+        for _, batch, keep in self._kept():
+            yield batch if keep.all() else batch.filter(pa.array(keep))
+
     def batches(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-        """Yield the rows that are not deleted: passages (n rows) with their vectors (n, dim) float32."""
-        for start, segment in zip(self.rows.starts, self.rows.segments, strict=False):
-            kept = np.ones(segment.rows, bool)
-            if self._deleted is not None:
-                mine = self._deleted[(self._deleted >= start) & (self._deleted < start + segment.rows)]
-                kept[mine - start] = False
-            offset = 0
-            for batch in segment.batches:
-                keep = kept[offset : offset + batch.num_rows]
-                rows = offset + np.flatnonzero(keep)
-                if len(rows):
-                    whole = len(rows) == batch.num_rows
-                    yield batch if whole else batch.filter(pa.array(keep)), segment.vectors.take(rows)
-                offset += batch.num_rows
+        """Yield the same, each batch (n rows) with its vectors (n, dim) float32."""
+        for start, batch, keep in self._kept():
+            vectors = self.rows.take(start + np.flatnonzero(keep))
+            yield batch if keep.all() else batch.filter(pa.array(keep)), vectors
+
+    def _kept(self) -> Iterator[tuple[int, pa.RecordBatch, np.ndarray]]:
+        """Yield the batches with the global row of each one's first and which rows are not deleted, if any."""
+        start = 0
+        for batch in (batch for segment in self.rows.segments for batch in segment.batches):
+            keep = np.ones(batch.num_rows, bool)
+            first, last = np.searchsorted(self.deleted_rows, [start, start + batch.num_rows])
+            keep[self.deleted_rows[first:last] - start] = False
+            if keep.any():
+                yield start, batch, keep
+            start += batch.num_rows
+
+    def first_passages(self, rows: np.ndarray) -> list[int | None]:
+        """Of some rows, the passage numbers of those that begin a document: 0, or None for one without text."""
+        numbers = (segment.cell("passage", local) for segment, local in map(self.rows.locate, rows.tolist()))
+        return [number for number in numbers if not number]
 
 
 def exact_search(

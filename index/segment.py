@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from retrieval.columns import conform, plain
 from retrieval.errors import IndexFormatError
-from retrieval.files import sync_folder, writing
+from retrieval.files import sync_parents, writing
 from retrieval.index.manifest import FileEntry, SegmentEntry
 from retrieval.index.vectors import FlatVectors, VectorDtype, write_vectors
 
@@ -73,7 +73,7 @@ def write_file(folder: Path, name: str, fill: Any) -> FileEntry:
         with HashingFile(path) as sink:
             fill(sink)
             entry = sink.finish(name)
-        sync_folder(path.parent)
+        sync_parents(folder, name)
     return entry
 
 

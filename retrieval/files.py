@@ -29,6 +29,12 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def sync_parents(folder: Path, name: str) -> None:
+    """Make the file `folder/name` durable in its folder, and that in its own, up to `folder` itself."""
+    for parent in Path(name).parents:
+        sync_folder(folder / parent)
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn an operating system's refusal to write into one line that names the place.
@@ -70,17 +76,21 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def writer_lock(path: Path) -> Iterator[None]:
+def writer_lock(path: Path, *, what: Path | None = None) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; the file is gone afterwards.
 
     The lock belongs to the process (`flock`), so a killed writer leaves none behind, at most its file.
+
+    Args:
+        path: The lock file.
+        what: What it guards, for the message; None: the folder it lies in.
 
     Raises:
         IndexLockedError: Another process holds it.
         DataError: The file cannot be made.
     """
     with writing(path):
-        handle = _locked(path)
+        handle = _locked(path, what or path.parent)
     try:
         yield
     finally:
@@ -88,19 +98,30 @@ def writer_lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path, what: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+            if _is_still(path, handle):
                 os.ftruncate(handle, 0)
                 os.write(handle, str(os.getpid()).encode())
                 return handle
-            os.close(handle)  # its last owner removed the file between our open and our lock
         except BlockingIOError:
             owner = os.pread(handle, 20, 0).decode() or "unknown"
             os.close(handle)
             raise IndexLockedError(
-                f"another process (pid {owner}) is writing to {path.parent}; wait for it or stop it"
+                f"another process (pid {owner}) is writing to {what}; wait for it or stop it"
             ) from None
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its last owner removed the file between our open and our lock
+
+
+def _is_still(path: Path, handle: int) -> bool:
+    """Whether a file is the one that was opened."""
+    try:
+        return os.fstat(handle).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False

@@ -225,6 +225,8 @@ def add_documents(
     stream = DocumentStream(_sources(corpus), documents)
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
     with writing_index(path, inputs=inputs) as writer:
+        if IndexSpec.of(writer.present.manifest) != IndexSpec.of(manifest):
+            raise IndexMismatchError(f"{path} was replaced by an index of another kind meanwhile; repeat the command")
         if not upsert:
             for ids in _known_ids(writer):
                 stream.also_known(ids)
@@ -256,6 +258,7 @@ def delete_documents(doc_ids: Iterable[str], path: str | Path) -> DeleteReport:
         if found:
             writer.delete(rows)
             manifest = writer.commit()
+        _warn(writer.notices)
     unknown = [doc_id for doc_id in wanted if doc_id not in found]
     return DeleteReport(deleted=len(found), unknown=unknown, index_documents=manifest.documents)
 
@@ -268,7 +271,15 @@ def compact_index(path: str | Path) -> Manifest:
         IndexLockedError: Another process is writing to `path`.
     """
     with writing_index(Path(path).expanduser()) as writer:
-        return writer.compact()
+        manifest = writer.compact()
+        _warn(writer.notices)
+    return manifest
+
+
+def _warn(notices: Sequence[str]) -> None:
+    """Say what a change without a report has to say."""
+    for notice in notices:
+        log.warning("%s", notice)
 
 
 def _sources(corpus: str | Path | Sequence[str | Path]) -> list[str | Path]:
@@ -389,5 +400,5 @@ def _after_kept(stream: DocumentStream, writer: Writer) -> Iterator[pa.RecordBat
 
 def _known_ids(writer: Writer) -> Iterator[pa.Array]:
     """The ids of the documents that are in the index and not deleted, a batch at a time."""
-    for batch, _ in writer.present.batches():
+    for batch in writer.present.documents():
         yield batch["doc_id"]

@@ -2,17 +2,20 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
-from worlds import add, build, records, unit, write_corpus
+from worlds import DIM, add, build, records, unit, write_corpus
 
 from retrieval import (
     ConfigError,
@@ -27,6 +30,8 @@ from retrieval import (
     compact_index,
     delete_documents,
 )
+from retrieval.chunking import PassageVectors
+from retrieval.documents import DocumentStream
 from retrieval.files import writer_lock
 from retrieval.index.manifest import Manifest
 from retrieval.index.reader import Index
@@ -105,6 +110,19 @@ def test_large_files_are_hashed_only_on_request(tmp_path: Path, monkeypatch: pyt
         Index.open(path, verify=True)
 
 
+def test_compacting_does_not_make_damage_look_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval.index.manifest._HASH_ALWAYS", 100)  # as if the files were large
+    path = build(tmp_path, 300)
+    file = next(path.rglob("vectors.faiss"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    before = tree(path)
+    with pytest.raises(IndexFormatError, match=r"vectors\.faiss is damaged"):
+        compact_index(path)
+    assert tree(path) == before
+
+
 def test_a_damaged_index_can_be_rebuilt_in_place(tmp_path: Path) -> None:
     path = build(tmp_path, 50)
     (path / "manifest.json").write_text("{")
@@ -138,7 +156,8 @@ def test_no_index(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(IndexFormatError, match="is a file"):
         Index.open(tmp_path / "file")
-    for change in (lambda: compact_index(tmp_path / "x"), lambda: delete_documents(["a"], tmp_path / "x")):
+    nowhere = tmp_path / "no" / "where"
+    for change in (lambda: compact_index(nowhere), lambda: delete_documents(["a"], nowhere)):
         with pytest.raises(IndexFormatError, match="no index at"):
             change()
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -151,6 +170,11 @@ def test_one_writer_at_a_time_and_readers_all_the_while(tmp_path: Path) -> None:
             delete_documents(["d1"], path)
         assert len(answers(path)[0]) == 20
     assert delete_documents(["d1"], path).deleted == 1
+    with (
+        writer_lock(tmp_path / ".new.lock"),  # beside an index that is not there yet
+        pytest.raises(IndexLockedError, match=rf"is writing to {tmp_path / 'new'};"),
+    ):
+        build_index(tmp_path / "c.jsonl", tmp_path / "new", vectors=tmp_path / "c.npy")
 
 
 def test_a_lock_file_of_a_killed_writer_is_no_lock(tmp_path: Path) -> None:
@@ -298,8 +322,89 @@ def test_delete_counts_what_is_not_there(tmp_path: Path) -> None:
     report = delete_documents(["d1", "nope", "d1"], path)
     assert (report.deleted, report.unknown, report.index_documents) == (1, ["nope"], 4)
     generation = Manifest.read(path).generation
+    before = tree(path)
     assert delete_documents(["nope"], path).deleted == 0
     assert Manifest.read(path).generation == generation
+    assert tree(path) == before  # no staging folder that the next change would take for an unfinished build
+    assert not add(tmp_path, records(1, start=9), unit(1)).notices
+
+
+def test_counts_of_windowed_and_empty_documents_survive_changes(tmp_path: Path) -> None:
+    """A fake encoder of one passage a word: documents of several passages, and of none."""
+    corpus = tmp_path / "c.jsonl"
+
+    def write(*texts: str) -> None:
+        lines = [json.dumps({"_id": f"d{i}", "text": text}) + "\n" for i, text in enumerate(texts)]
+        corpus.write_text("".join(lines))
+
+    write("a b c", "", "d e", " ", "f")
+    build_index(corpus, tmp_path / "index", encoder=WordEncoder())
+    delete_documents(["d0", "d1"], tmp_path / "index")
+    manifest = Manifest.read(tmp_path / "index")
+    assert (manifest.documents, manifest.passages, manifest.empty) == (3, 4, 1)
+    write("x", "y z", "", "w")
+    report = add_documents(corpus, tmp_path / "index", encoder=WordEncoder(), upsert=True)
+    assert (report.replaced, report.index_documents, report.index_passages) == (2, 5, 6)
+    assert Manifest.read(tmp_path / "index").empty == 1
+    compact_index(tmp_path / "index")
+    manifest = Manifest.read(tmp_path / "index")
+    assert (manifest.documents, manifest.passages, manifest.empty) == (5, 6, 1)
+
+
+class WordEncoder:
+    dim, metric = DIM, "cosine"
+    identity: ClassVar = {"name": "words", "sha256": "0"}
+    notices: ClassVar[dict[str, int]] = {}
+
+    def encode_documents(self, titles: Sequence[str], texts: Sequence[str]) -> PassageVectors:
+        found = [(row, m.start(), m.end()) for row, text in enumerate(texts) for m in re.finditer(r"\w+", text)]
+        parent, start, end = (np.array(column, np.int64) for column in zip(*found, strict=True))
+        return PassageVectors(parent=parent, start=start, end=end, vectors=unit(len(found)))
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        return unit(len(texts))
+
+
+def test_a_change_that_discards_an_unfinished_build_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = build(tmp_path, 100)
+    monkeypatch.setattr("retrieval.passages.ReadyPassages.part_documents", 10)
+    bad = unit(50, 3)
+    bad[30] = np.nan
+    with pytest.raises(DataError, match="NaN"):
+        add(tmp_path, records(50, start=200), bad)
+    assert (path / ".building").exists()  # three parts are kept for the next try
+    caplog.clear()
+    delete_documents(["d1"], path)
+    assert "unfinished build of other inputs or settings was discarded" in caplog.text
+    assert not (path / ".building").exists()
+
+
+def test_an_index_replaced_while_the_inputs_were_looked_at_gets_no_vectors_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = build(tmp_path, 20)
+
+    class Slow(DocumentStream):
+        def fingerprint(self) -> str | None:
+            monkeypatch.undo()
+            build(tmp_path, 20, metric="dot")
+            return super().fingerprint()
+
+    monkeypatch.setattr("retrieval.indexing.DocumentStream", Slow)
+    with pytest.raises(IndexMismatchError, match="was replaced"):
+        add(tmp_path, records(1, start=50), unit(1))
+    assert Manifest.read(path).documents == 20
+
+
+def test_the_current_folder_is_no_place_for_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, vectors = write_corpus(tmp_path, records(3), unit(3))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for place in (".", tmp_path / "here"):
+        with pytest.raises(ConfigError, match="is the current folder"):
+            build_index(corpus, place, vectors=vectors)
 
 
 def test_ivf_is_built_once_there_are_enough_and_small_additions_wait(tmp_path: Path) -> None:
