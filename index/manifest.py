@@ -146,6 +146,8 @@ class Manifest:
             data = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise IndexFormatError(_no_index(folder)) from None
+        except OSError as error:
+            raise unreadable(path, error) from error
         try:
             body = json.loads(data)
             if body.pop("format") != FORMAT:
@@ -190,6 +192,12 @@ def _parse(body: dict[str, Any]) -> Manifest:
 def staging_folder(path: Path) -> Path:
     """Where a first build of the index `path` works: beside it, so that one rename publishes it."""
     return path.with_name(f".{path.name}.building")
+
+
+def unreadable(path: Path, error: OSError) -> IndexFormatError:
+    """Turn an operating system's refusal to read a file of an index (permission, a broken disk) into one line."""
+    reason = (error.strerror or str(error)).lower()
+    return IndexFormatError(f"{error.filename or path} cannot be read: {reason}; correct that or rebuild the index")
 
 
 def _no_index(folder: Path) -> str:

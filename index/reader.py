@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.errors import DataError, IndexFormatError
-from retrieval.index.manifest import Manifest
+from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
 from retrieval.index.vectors import ApproximateIndex, checked, exact_scores
 from retrieval.ranking import Candidate, best_passages
@@ -63,9 +63,11 @@ class Index:
         for _ in range(_OPEN_TRIES):
             try:
                 return cls(path, manifest, verify=verify)
-            except (IndexFormatError, FileNotFoundError):
+            except (IndexFormatError, OSError) as error:
                 newest = Manifest.read(path)
                 if newest.generation == manifest.generation:
+                    if isinstance(error, OSError):
+                        raise unreadable(path, error) from error
                     raise
                 manifest = newest
         raise IndexFormatError(f"{path} changes faster than it can be opened; try again")

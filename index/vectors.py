@@ -349,20 +349,22 @@ class ApproximateIndex:
     def _nprobe(self, index: Any) -> int:
         return min(self.parameters.get("nprobe", _START_VALUES["nprobe"]), int(index.nlist))
 
-    def tunable(self) -> str | None:
-        """Name the parameter that trades speed for recall, or None."""
+    def tunable(self) -> tuple[str, int] | None:
+        """Name the parameter that trades speed for recall, and its largest useful value; None without one."""
         module = faiss()
         index = module.downcast_index(self._index)
         while isinstance(index, module.IndexPreTransform | module.IndexRefine):
             inner = index.index if isinstance(index, module.IndexPreTransform) else index.base_index
             index = module.downcast_index(inner)
         if isinstance(index, module.IndexHNSW):
-            return "efSearch"
-        return "nprobe" if isinstance(index, module.IndexIVF) else None
+            return "efSearch", _MOST_EF_SEARCH
+        return ("nprobe", int(index.nlist)) if isinstance(index, module.IndexIVF) else None
 
 
 _START_VALUES = {"nprobe": 8, "efSearch": 64}
+_MOST_EF_SEARCH = 2048
 _TARGET_RECALL = 0.95
+_SAME_RECALL = 0.01
 
 
 def _training_sample(index: Any, source: VectorSource) -> np.ndarray:
@@ -397,14 +399,25 @@ def measure_recall(
 
 
 def tune(approximate: ApproximateIndex, source: VectorSource, exact: Sequence[np.ndarray], sample: np.ndarray) -> float:
-    """Raise nprobe or efSearch until recall@10 on the sample reaches .95 (or all lists); return the recall."""
-    name = approximate.tunable()
-    if name is None:
+    """Double nprobe or efSearch until recall@10 on the sample reaches .95; return the recall.
+
+    Lossy codes may never reach it. Then the smallest value within .01 of the best recall stays, since looking at more
+    lists would cost time for nothing.
+    """
+    found = approximate.tunable()
+    if found is None:
         return measure_recall(approximate, source, exact, sample)
-    value = _START_VALUES[name]
+    name, most = found
+    value, recalls = min(_START_VALUES[name], most), dict[int, float]()
     while True:
         approximate.parameters[name] = value
-        recall = measure_recall(approximate, source, exact, sample)
-        if recall >= _TARGET_RECALL or value >= 2048:
-            return recall
-        value *= 2
+        recalls[value] = measure_recall(approximate, source, exact, sample)
+        if recalls[value] >= _TARGET_RECALL:
+            return recalls[value]
+        if value == most:
+            break
+        value = min(2 * value, most)
+    enough = max(recalls.values()) - _SAME_RECALL
+    best = min(value for value, recall in recalls.items() if recall >= enough)
+    approximate.parameters[name] = best
+    return recalls[best]

@@ -1,5 +1,6 @@
 """Writing an index: commit, resume, damage, locks, changes, readers meanwhile."""
 
+import errno
 import json
 import os
 import re
@@ -145,6 +146,21 @@ def test_a_manifest_from_elsewhere_is_refused_by_name(tmp_path: Path, change: di
     body = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps({**body, **change}))
     with pytest.raises(IndexFormatError, match=message):
+        Index.open(path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "documents.arrow", "vectors.faiss"])
+def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = build(tmp_path, 5)
+    opened = Path.open
+
+    def refusing(self: Path, *args: object, **options: object) -> object:
+        if self.name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return opened(self, *args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refusing)  # root may read anything, so the refusal is made
+    with pytest.raises(IndexFormatError, match=rf"{name} cannot be read: permission denied"):
         Index.open(path)
 
 

@@ -176,3 +176,22 @@ def test_a_type_that_nobody_knows_is_refused() -> None:
 def test_a_type_that_cannot_be_built_is_refused(factory: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         v.ApproximateIndex.build(factory, Source(unit(10 if "IVF" in factory else 1000, 8)))
+
+
+def neighbours(array: np.ndarray, sample: np.ndarray) -> list[np.ndarray]:
+    scores = array[sample] @ array.T
+    scores[np.arange(len(sample)), sample] = -np.inf
+    return list(np.argsort(-scores, axis=1)[:, :10])
+
+
+def test_tuning_raises_nprobe_only_as_far_as_it_helps() -> None:
+    array, sample = unit(4000, 32), np.arange(0, 4000, 40)
+    whole = v.ApproximateIndex.build("IVF100,Flat", Source(array))
+    assert v.tune(whole, Source(array), neighbours(array, sample), sample) >= 0.95
+    assert 8 < whole.parameters["nprobe"] <= 100
+    lossy = v.ApproximateIndex.build("IVF100,PQ2x4", Source(array))  # a byte a vector: never near .95
+    recall = v.tune(lossy, Source(array), neighbours(array, sample), sample)
+    chosen = lossy.parameters["nprobe"]
+    assert recall < 0.9 and chosen <= 100
+    lossy.parameters["nprobe"] = 100
+    assert v.measure_recall(lossy, Source(array), neighbours(array, sample), sample) <= recall + 0.01
