@@ -91,8 +91,9 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 _DEVICE = _options(
     click.option("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps.", show_default=True),
     click.option("--dtype", default="auto", help="auto, float32, bfloat16 or float16.", show_default=True),
+    click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."),
 )
-_READING = _options(
+_FIELDS = _options(
     click.option("--id-field", help="Field that holds the id; default: _id, id, doc_id, docid or docno."),
     click.option("--title-field", help="Field that holds the title; default: title."),
     click.option("--text-field", help="Field that holds the text; default: text, contents, document_text or body."),
@@ -102,6 +103,9 @@ _READING = _options(
         default=None,
         help="Whether a table's first row names its columns; default: look.",
     ),
+)
+_READING = _options(
+    _FIELDS,
     click.option(
         "--on-bad",
         type=click.Choice(["fail", "skip"]),
@@ -151,7 +155,6 @@ def _document_settings(options: Mapping[str, Any]) -> Any:
 @click.option("--document-prompt", help="Put before every document; default: the model's own.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a passage; default: the model's limit.")
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
 @click.option("--vectors", type=click.Path(), help="Ready-made vectors (.npy in corpus order, or .parquet with ids).")
 @click.option("--vector-field", help="The vectors' column in a Parquet file.")
 @click.option(
@@ -227,14 +230,16 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
     retrieve add changed.jsonl my-index --upsert
     """
     from retrieval.console import progress
+    from retrieval.encoder import EncoderSettings
     from retrieval.indexing import add_documents
 
-    named = ("model", "upsert", "device", "dtype", "batch_tokens", "vectors", "vector_field", "rejects")
+    named = ("model", "upsert", "vectors", "vector_field", "rejects")
     with progress() as show:
         result = add_documents(
             corpus,
             index,
             documents=_document_settings(options),
+            encoding=EncoderSettings(**_chosen(options, EncoderSettings)),
             progress=show,
             **{name: options[name] for name in named},
         )
@@ -258,7 +263,7 @@ def delete_command(index: str, doc_ids: Sequence[str], ids: str | None) -> None:
 
     if not doc_ids and ids is None:
         raise click.UsageError("give ids, or --ids FILE")
-    listed = [] if ids is None else read_lines(sys.stdin.buffer if ids == "-" else ids, what="ids")
+    listed = [] if ids is None else read_lines(sys.stdin.buffer if ids == "-" else ids)
     result = delete_documents([*doc_ids, *listed], index)
     shown = ", ".join(repr(doc_id) for doc_id in result.unknown[:5])
     unknown = f"; {len(result.unknown)} ids are not in the index: {shown}" if result.unknown else ""
@@ -349,7 +354,10 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
         shown = {str(number): None for number in range(1, len(asked) + 1)}
     reranker = None if options["reranker"] == "none" else options["reranker"]
     retriever = Retriever.open(
-        index, model=options["model"], reranker=reranker, device=options["device"], dtype=options["dtype"]
+        index,
+        model=options["model"],
+        reranker=reranker,
+        **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
     )
     found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
     _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
@@ -362,7 +370,7 @@ def _queries(text: str | None, queries: str | None) -> dict[str, str]:
 
     if queries is not None:
         return read_queries(sys.stdin.buffer if queries == "-" else queries)
-    lines = read_lines(sys.stdin.buffer, what="queries") if text == "-" else [text or ""]
+    lines = read_lines(sys.stdin.buffer) if text == "-" else [text or ""]
     if all(is_blank(line) for line in lines):
         raise click.UsageError("no queries: nothing but blanks was given")
     return {str(number): line for number, line in enumerate(lines, 1)}
@@ -430,6 +438,7 @@ def _say_cut(retriever: Any) -> None:
 @click.option("--run-tag", default="retrieve", show_default=True, help="Its last column.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a pair; default: the model's limit.")
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
+@_FIELDS
 @_DEVICE
 def rerank_command(corpus: str, run: str, queries: str, output: str, **options: Any) -> None:
     """Re-order RUN, made by any system, with a cross-encoder; texts come from CORPUS, or an index.
@@ -443,7 +452,8 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     from retrieval.runs import read_queries, read_run, write_run
 
     first, texts_of_queries = read_run(run), read_queries(queries)
-    texts = passages_of(within_depth(first, options["depth"]), corpus)
+    documents = _document_settings(options)
+    texts = passages_of(within_depth(first, options["depth"]), corpus, documents=documents)
     reranker = CrossEncoder.load(options["reranker"], settings=RerankSettings(**_chosen(options, RerankSettings)))
     results = rerank_run(first, texts_of_queries, texts, reranker, depth=options["depth"])
     write_run(output, results, options["run_tag"])

@@ -141,9 +141,7 @@ def _meet(one: pa.Field, other: pa.Field) -> pa.Field:
 
 def _common_number(one: pa.DataType, other: pa.DataType, wide: bool) -> pa.DataType | None:
     types = pa.types
-    if pa.uint64() in (one, other) or not all(
-        types.is_integer(t) or types.is_floating(t) for t in (one, other)
-    ):
+    if pa.uint64() in (one, other) or not all(types.is_integer(t) or types.is_floating(t) for t in (one, other)):
         return None
     if types.is_integer(one) and types.is_integer(other):
         return pa.int64()

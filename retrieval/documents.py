@@ -115,10 +115,7 @@ class DocumentStream:
         self._sizes = [0] * len(self._sources)  # bytes
         if not self._sources:
             raise ConfigError("no corpus given; expected files, folders or -")
-        real = [
-            path if path == STANDARD_INPUT else os.path.realpath(path)
-            for path in (s.path for s in self._sources)
-        ]
+        real = [path if path == STANDARD_INPUT else os.path.realpath(path) for path in (s.path for s in self._sources)]
         for number, path in enumerate(real):
             if path in real[:number]:
                 raise ConfigError(f"{shown_file(self._sources[number].name)}: given twice as a corpus")
@@ -172,9 +169,7 @@ class DocumentStream:
                 raise DataError("standard input can be read only once; save it to a file to read it again")
             self._input_read = True
         self._sizes = [sum(file.size for file in _files(source)) for source in self._sources]
-        repeats = Repeats(
-            self._known, log, lambda: self._pieces(ReadingLog(self.settings.on_bad), whole=False)
-        )
+        repeats = Repeats(self._known, log, lambda: self._pieces(ReadingLog(self.settings.on_bad), whole=False))
         columns: dict[str, pa.Field] = {}
         filled: set[int] = set()
         for piece in self._pieces(log, whole=True):
@@ -319,11 +314,7 @@ def _count_empty(batch: pa.RecordBatch) -> int:
     columns = [batch.column("text"), batch.column("title")]
     heads = [pc.utf8_slice_codeunits(column, 0, _HEAD).to_pylist() for column in columns]
     # Nearly every document has a letter near its beginning; only the others are worth a closer look.
-    bare = [
-        row
-        for row, (text, title) in enumerate(zip(*heads, strict=True))
-        if not _WORD(text) and not _WORD(title)
-    ]
+    bare = [row for row, (text, title) in enumerate(zip(*heads, strict=True)) if not _WORD(text) and not _WORD(title)]
     return sum(not any(_is_visible(column[row].as_py()) for column in columns) for row in bare)
 
 

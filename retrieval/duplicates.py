@@ -67,9 +67,7 @@ class KnownIds:
             return set()
         wanted = pa.array(suspects, pa.string())
         return {
-            doc_id
-            for array in self._arrays
-            for doc_id in array.filter(pc.is_in(array, value_set=wanted)).to_pylist()
+            doc_id for array in self._arrays for doc_id in array.filter(pc.is_in(array, value_set=wanted)).to_pylist()
         }
 
 

@@ -107,9 +107,7 @@ def read_file(
                     stretches = read_jsonl(opened.source, encoding)
                 else:
                     delimiter = "," if kind == "csv" else "\t"
-                    stretches = read_table(
-                        opened.source, delimiter, encoding=encoding, header=header, given=given
-                    )
+                    stretches = read_table(opened.source, delimiter, encoding=encoding, header=header, given=given)
                 for rows in stretches:
                     rows.share = opened.share()
                     yield rows

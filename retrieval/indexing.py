@@ -84,7 +84,7 @@ class BuildReport:
         index_passages: Passages in the index now.
         index_type: What searches use: `flat` or a FAISS factory string.
         recall_at_10: Of an approximate index against exact search, else None.
-        seconds: Wall time.
+        seconds: Wall time from the first document to the commit; loading a model comes before.
         notices: Lines that the user should see.
     """
 
@@ -146,7 +146,6 @@ def build_index(
         ModelError: The model cannot be used.
         IndexLockedError: Another process is writing to `path`.
     """
-    started = time.monotonic()
     path = Path(path).expanduser()
     if (path / MANIFEST).exists():
         if not overwrite:
@@ -168,7 +167,7 @@ def build_index(
     stream = DocumentStream(_sources(corpus), documents)
     inputs = stream.fingerprint() if vectors is None else _joint(stream.fingerprint(), ready.fingerprint())
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
-        return _fill(writer, stream, source, started=started, rejects=rejects, progress=progress)
+        return _fill(writer, stream, source, rejects=rejects, progress=progress)
 
 
 def add_documents(
@@ -180,9 +179,7 @@ def add_documents(
     vectors: str | Path | None = None,
     upsert: bool = False,
     documents: DocumentSettings = DocumentSettings(),
-    device: str = "auto",
-    dtype: str = "auto",
-    batch_tokens: int | None = None,
+    encoding: EncoderSettings = EncoderSettings(),
     vector_field: str | None = None,
     rejects: str | Path | None = None,
     progress: ProgressCallback | None = None,
@@ -197,9 +194,7 @@ def add_documents(
         vectors: Ready-made vectors, for an index made of such.
         upsert: Replace documents whose id is in the index already, instead of refusing them.
         documents: How documents are read.
-        device: Where to encode.
-        dtype: In which precision.
-        batch_tokens: Tokens a batch may hold.
+        encoding: How the encoder runs (device, dtype, batch_tokens, trust_remote_code); the rest is the index's.
         vector_field: Name of the vectors' column in a Parquet file.
         rejects: Where rejected records go.
         progress: Called after each part.
@@ -210,7 +205,6 @@ def add_documents(
         IndexFormatError: No index at `path`, or a damaged one.
         IndexLockedError: Another process is writing to `path`.
     """
-    started = time.monotonic()
     path = Path(path).expanduser()
     manifest = Manifest.read(path)
     if vectors is not None:
@@ -220,7 +214,7 @@ def add_documents(
             raise IndexMismatchError(f"{vectors} has {ready.dim} dimensions, the index {path} {manifest.dim}")
         source: PassageSource = ReadyPassages(ready, cosine=manifest.metric == "cosine")
     else:
-        source = EncodedPassages(encoder or load_encoder(manifest, path, model, device, dtype, batch_tokens))
+        source = EncodedPassages(encoder or load_encoder(manifest, path, model, encoding))
         require_same_model(manifest, source.encoder, path)
     stream = DocumentStream(_sources(corpus), documents)
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
@@ -230,7 +224,7 @@ def add_documents(
         if not upsert:
             for ids in _known_ids(writer):
                 stream.also_known(ids)
-        return _fill(writer, stream, source, started=started, rejects=rejects, progress=progress, upsert=upsert)
+        return _fill(writer, stream, source, rejects=rejects, progress=progress, upsert=upsert)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,11 +327,11 @@ def _fill(
     stream: DocumentStream,
     source: PassageSource,
     *,
-    started: float,
     rejects: str | Path | None,
     progress: ProgressCallback | None,
     upsert: bool = False,
 ) -> BuildReport:
+    started = time.monotonic()
     kept = sum(part.documents for part in writer.parts)
     source.skip(kept)
     done = kept

@@ -44,9 +44,7 @@ def check_encoding(encoding: str) -> None:
     try:
         "\n".encode(encoding)
     except (LookupError, ValueError):
-        raise ConfigError(
-            f"--encoding {encoding}: no such text encoding (utf-8, cp1252, latin-1, ...)"
-        ) from None
+        raise ConfigError(f"--encoding {encoding}: no such text encoding (utf-8, cp1252, latin-1, ...)") from None
 
 
 def shown(name: str, limit: int = 80) -> str:
@@ -104,9 +102,7 @@ def _blocks(source: BinaryIO, encoding: str) -> Iterator[bytes]:
         try:
             yield decoder.decode(block, final=not block).removeprefix("" if done else "\ufeff").encode()
         except UnicodeError as error:
-            raise DataError(
-                f"not {encoding} near byte {done} ({error}); name its encoding with --encoding"
-            ) from None
+            raise DataError(f"not {encoding} near byte {done} ({error}); name its encoding with --encoding") from None
         if not block:
             return
         done += len(block)

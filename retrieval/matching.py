@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,11 +82,15 @@ def load_encoder(
     manifest: Manifest,
     path: Path,
     model: str | Path | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    batch_tokens: int | None = None,
+    run: EncoderSettings = EncoderSettings(),
 ) -> BiEncoder:
     """Load the model that an index was made with, with the index's prompts, pooling and limits.
+
+    Args:
+        manifest: The index's.
+        path: The index folder, for messages.
+        model: Where the model lies, if not where it did.
+        run: How it runs here: device, dtype, batch_tokens, trust_remote_code. The rest is the index's.
 
     Raises:
         ConfigError: The index was made of ready-made vectors and no model is given.
@@ -98,17 +103,15 @@ def load_encoder(
                 f"{path} was made of ready-made vectors without a model: "
                 "give --model to encode texts, or --vectors instead of texts"
             )
-        return BiEncoder.load(model, settings=EncoderSettings(device=device, dtype=dtype, batch_tokens=batch_tokens))
-    settings = EncoderSettings(
+        return BiEncoder.load(model, settings=run)
+    settings = replace(
+        run,
         pooling=pooling if (pooling := made_with.get("pooling")) in POOLINGS else None,
         query_prompt=made_with.get("query_prompt"),
         document_prompt=made_with.get("document_prompt"),
         max_length=made_with.get("max_length"),
         on_long=manifest.text.get("on_long", "window"),
         overlap=manifest.text.get("overlap"),
-        device=device,
-        dtype=dtype,
-        batch_tokens=batch_tokens,
     )
     found = find_model(manifest, path, model)
     return BiEncoder.load(found.folder if found.path else found.name, settings=settings)

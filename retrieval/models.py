@@ -70,9 +70,7 @@ def resolve(model: str | Path | None = None) -> ResolvedModel:
         return ResolvedModel(name=absolute.name, folder=absolute, path=str(absolute))
     if not given.strip() or isinstance(model, Path) or _looks_like_path(given) or folder.exists():
         state = "is a file" if folder.is_file() else "does not exist"
-        raise ModelError(
-            f"no such model: {given!r} {state}; expected a folder with config.json and safetensors"
-        )
+        raise ModelError(f"no such model: {given!r} {state}; expected a folder with config.json and safetensors")
     folder = _from_hub(given)
     _check_files(folder)
     return ResolvedModel(name=given, folder=folder)
@@ -188,21 +186,16 @@ def _from_hub(name: str) -> Path:
     patterns = [f"*{suffix}" for suffix in _SUFFIXES]
     ignored = ["onnx/*", "openvino/*", "checkpoint-*/*"]
     missing = ModelError(
-        f"no model {name!r}: neither a folder nor a hub model that can be reached; "
-        "give the path of a model folder"
+        f"no model {name!r}: neither a folder nor a hub model that can be reached; give the path of a model folder"
     )
     try:
-        return Path(
-            snapshot_download(name, local_files_only=True, allow_patterns=patterns, ignore_patterns=ignored)
-        )
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=patterns, ignore_patterns=ignored))
     except HFValidationError:
         raise missing from None
     except LocalEntryNotFoundError:
         logger.info("model %s is not in the local cache; asking the hub", name)
     try:
-        folder = snapshot_download(
-            name, etag_timeout=_HUB_TIMEOUT, allow_patterns=patterns, ignore_patterns=ignored
-        )
+        folder = snapshot_download(name, etag_timeout=_HUB_TIMEOUT, allow_patterns=patterns, ignore_patterns=ignored)
     except (HTTPError, OSError) as error:
         raise missing from error
     return Path(folder)

@@ -63,9 +63,7 @@ class PairTokens:
         from tokenizers import Tokenizer
 
         if not getattr(tokenizer, "is_fast", False):
-            raise ModelError(
-                f"model {model} has no fast tokenizer (tokenizer.json); convert it with transformers"
-            )
+            raise ModelError(f"model {model} has no fast tokenizer (tokenizer.json); convert it with transformers")
         # A copy: the limits and padding that a tokenizer.json may carry are switched off.
         self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._backend.no_truncation()
@@ -134,9 +132,7 @@ class PairTokens:
                 of_query.repeat(len(piece.query)),
                 of_passage.repeat(len(piece.passage)),
             )
-            types[row, used] = np.concatenate(
-                [types_before, query_types, types_between, passage_types, types_after]
-            )
+            types[row, used] = np.concatenate([types_before, query_types, types_between, passage_types, types_after])
             mask[row, used] = 1
         return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
@@ -158,9 +154,7 @@ class PairTokens:
         keys = list(texts)
         for start in range(0, len(keys), _TEXTS_AT_ONCE):
             some = keys[start : start + _TEXTS_AT_ONCE]
-            encodings = self._backend.encode_batch_fast(
-                [texts[key] for key in some], add_special_tokens=False
-            )
+            encodings = self._backend.encode_batch_fast([texts[key] for key in some], add_special_tokens=False)
             for key, encoding in zip(some, encodings, strict=True):
                 found[key] = np.array(encoding.ids, dtype=np.int32)
         return found

@@ -50,9 +50,7 @@ class DocumentSettings:
         if self.on_bad not in ("fail", "skip"):
             raise ConfigError(f"--on-bad {self.on_bad}: expected fail or skip")
         if self.header is False and self.given:
-            raise ConfigError(
-                f"--no-header leaves no name for {', '.join(map(repr, self.given))}; drop one of them"
-            )
+            raise ConfigError(f"--no-header leaves no name for {', '.join(map(repr, self.given))}; drop one of them")
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -247,9 +245,7 @@ def _id_array(array: pa.Array, name: str) -> pa.Array:
         return array.cast(pa.string())
     if not pa.types.is_string(array.type):
         remedy = "cast it to strings in the file first"
-        raise DataError(
-            f"the id column {name!r} has type {array.type}; expected strings or integers: {remedy}"
-        )
+        raise DataError(f"the id column {name!r} has type {array.type}; expected strings or integers: {remedy}")
     return array
 
 

@@ -95,9 +95,7 @@ class ReadingLog:
         ]
         return [*self._notices, *decoded]
 
-    def bad(
-        self, source: int, file: str, unit: str, faults: Sequence[Fault], *, repeats: bool = False
-    ) -> None:
+    def bad(self, source: int, file: str, unit: str, faults: Sequence[Fault], *, repeats: bool = False) -> None:
         """Deals with bad records of one file: lists them, or stops.
 
         Raises:

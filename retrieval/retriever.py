@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from retrieval.chunking import is_blank, joined
-from retrieval.encoder import BiEncoder
+from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.index.reader import Index
 from retrieval.matching import (
@@ -44,14 +44,13 @@ class Retriever:
         encoder: Encoder | None = None,
         model: str | Path | None = None,
         reranker: Reranker | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
+        run: EncoderSettings = EncoderSettings(),
     ) -> None:
-        """Put the parts together; `open` does it from paths."""
+        """Put the parts together; `open` does it from paths. `run` says how the encoder runs."""
         self.index = index
         self.reranker = reranker
         self._encoder = encoder
-        self._encoder_options = (model, device, dtype)
+        self._model, self._run = model, run
         self._lock = threading.Lock()
         if encoder is not None:
             require_same_model(index.manifest, encoder, index.path)
@@ -66,6 +65,7 @@ class Retriever:
         reranker: str | Path | Reranker | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        trust_remote_code: bool = False,
         verify: bool = False,
     ) -> Retriever:
         """Open an index. The encoder is checked now and loaded when the first text is searched.
@@ -78,6 +78,7 @@ class Retriever:
             reranker: A cross-encoder's folder or hub name, or an object; None for one stage.
             device: auto, cpu, cuda or mps.
             dtype: auto, float32, bfloat16 or float16.
+            trust_remote_code: Run Python code that comes with a model.
             verify: Hash every file of the index, also large ones.
 
         Raises:
@@ -91,8 +92,10 @@ class Retriever:
         if isinstance(reranker, str | Path):
             from retrieval.reranker import CrossEncoder, RerankSettings
 
-            reranker = CrossEncoder.load(reranker, settings=RerankSettings(device=device, dtype=dtype))
-        return cls(index, encoder=encoder, model=model, reranker=reranker, device=device, dtype=dtype)
+            settings = RerankSettings(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+            reranker = CrossEncoder.load(reranker, settings=settings)
+        run = EncoderSettings(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+        return cls(index, encoder=encoder, model=model, reranker=reranker, run=run)
 
     @property
     def encoder(self) -> Encoder:
@@ -104,7 +107,7 @@ class Retriever:
         """
         with self._lock:
             if self._encoder is None:
-                encoder = load_encoder(self.index.manifest, self.index.path, *self._encoder_options)
+                encoder = load_encoder(self.index.manifest, self.index.path, self._model, self._run)
                 require_same_model(self.index.manifest, encoder, self.index.path)
                 self._encoder = encoder
         return self._encoder

@@ -70,20 +70,16 @@ def read_queries(source: str | Path | BinaryIO) -> dict[str, str]:
     return queries
 
 
-def read_lines(source: str | Path | BinaryIO, *, what: str) -> list[str]:
+def read_lines(source: str | Path | BinaryIO) -> list[str]:
     """Read queries or ids, one a line, from a file or an open binary stream; blank lines are skipped.
 
     Args:
         source: A file, or an open binary stream such as `sys.stdin.buffer`.
-        what: What the lines are, for the message.
 
     Raises:
-        DataError: No such file, a line that is not UTF-8, or no line at all.
+        DataError: No such file, or a line that is not UTF-8.
     """
-    lines = [text for _, text in _numbered_lines(source)]
-    if not lines:
-        raise DataError(f"{_name(source)}: no {what} in it; expected one a line")
-    return lines
+    return [text for _, text in _numbered_lines(source)]
 
 
 def read_run(path: str | Path) -> dict[str, dict[str, float]]:

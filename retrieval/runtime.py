@@ -52,9 +52,7 @@ def choose_device(device: str = "auto") -> str:
     if (kind == "cuda" and not has_cuda) or (kind == "mps" and not has_mps):
         raise ConfigError(f"device {device!r} is not available here; use auto or cpu")
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"device {device!r} is not available here: {torch.cuda.device_count()} CUDA devices"
-        )
+        raise ConfigError(f"device {device!r} is not available here: {torch.cuda.device_count()} CUDA devices")
     return device
 
 
@@ -130,9 +128,7 @@ def run_batches(
         part = _attempt(forward, rows) if limit is None or tokens <= limit or len(rows) == 1 else None
         if part is None:
             if len(rows) == 1:
-                raise ModelError(
-                    f"model {model}: out of memory on one text of {tokens} tokens; lower max_length"
-                )
+                raise ModelError(f"model {model}: out of memory on one text of {tokens} tokens; lower max_length")
             limit = min(limit or tokens, max(1, tokens // 2))
             logger.warning("out of memory: batches of at most %d tokens from here on", limit)
             middle = (len(rows) + 1) // 2

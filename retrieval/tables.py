@@ -64,9 +64,7 @@ def read_table(
     yield rows
 
 
-def _columns(
-    number: int, row: list[str], header: bool | None, given: Sequence[str]
-) -> tuple[tuple[str, ...], bool]:
+def _columns(number: int, row: list[str], header: bool | None, given: Sequence[str]) -> tuple[tuple[str, ...], bool]:
     """Names the columns by the first row, and says whether that row is data."""
     if header is None:
         header = bool(given) or any(cell in ID_NAMES for cell in row)
@@ -119,9 +117,7 @@ def _csv_rows(source: BinaryIO, encoding: str) -> Iterator[tuple[int, int, list[
                     text = decode(line, codec)
                 except ValueError as error:
                     # The row is refused, but must end where it ends: a quoted cell may go on.
-                    undecodable = undecodable or ValueError(
-                        f"line {number}: {error}" if number > start else error
-                    )
+                    undecodable = undecodable or ValueError(f"line {number}: {error}" if number > start else error)
                     text = str(line, codec, "replace")
                 yield text + "\n"
 

@@ -111,9 +111,7 @@ def _entries(folder: str, prefix: str) -> Iterator[Found | Skipped | tuple[str, 
             yield Skipped(folder, why)
             return
     # A folder sorts as its contents do, with the slash: `a.txt` comes before `a/b`.
-    entries.sort(
-        key=lambda item: item[0].name + "/" * (item[1] is not None and stat.S_ISDIR(item[1].st_mode))
-    )
+    entries.sort(key=lambda item: item[0].name + "/" * (item[1] is not None and stat.S_ISDIR(item[1].st_mode)))
     for entry, status in entries:
         if status is None:
             yield Skipped(entry.path, "vanished")

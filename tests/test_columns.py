@@ -91,11 +91,7 @@ def test_batches_of_any_types_meet_in_one_schema_without_loss(parts):
         assert fitted.schema.equals(schema, check_metadata=True)
         for got, wanted in zip(values(fitted, "x"), part, strict=True):
             # An integer may have become the float that equals it; nothing else may change.
-            as_float = (
-                float(wanted)
-                if type(wanted) is int and type(got) is float and abs(wanted) <= 2**53
-                else wanted
-            )
+            as_float = float(wanted) if type(wanted) is int and type(got) is float and abs(wanted) <= 2**53 else wanted
             assert same(got, as_float)
 
 

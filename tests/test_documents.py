@@ -25,9 +25,7 @@ SKIP = DocumentSettings(on_bad="skip")
 
 def save(path, *records):
     """Writes JSON lines; a record that is text or bytes is written as it is."""
-    lines = [
-        r if isinstance(r, bytes) else (r if isinstance(r, str) else json.dumps(r)).encode() for r in records
-    ]
+    lines = [r if isinstance(r, bytes) else (r if isinstance(r, str) else json.dumps(r)).encode() for r in records]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return path
 
@@ -37,8 +35,7 @@ def rows_of(stream):
     rows = []
     for batch in stream:
         columns = [
-            [plain(cell, field) for cell in column]
-            for field, column in zip(batch.schema, batch.columns, strict=True)
+            [plain(cell, field) for cell in column] for field, column in zip(batch.schema, batch.columns, strict=True)
         ]
         for values in zip(*columns, strict=True):
             rows.append({k: v for k, v in zip(batch.schema.names, values, strict=True) if v is not None})
@@ -74,9 +71,7 @@ def test_known_spellings_are_found(tmp_path, doc_id, text):
 
 
 def test_names_that_are_given_win_and_the_others_are_metadata(tmp_path):
-    path = save(
-        tmp_path / "c.jsonl", {"_id": "1", "key": "k", "text": "t", "code": "c", "title": "u", "name": "n"}
-    )
+    path = save(tmp_path / "c.jsonl", {"_id": "1", "key": "k", "text": "t", "code": "c", "title": "u", "name": "n"})
     expected = {"doc_id": "k", "title": "n", "text": "c", "_id": "1", "text_": "t", "title_": "u"}
     stream = DocumentStream([path], DocumentSettings(id_field="key", title_field="name", text_field="code"))
     assert rows_of(stream) == [expected]
@@ -271,11 +266,7 @@ def test_any_records_come_back_as_they_went_in(records, escaped, end, batch_rows
         rows = rows_of(DocumentStream([path], batch_rows=batch_rows))
     for row, (doc_id, (title, text, rest)) in zip(rows, records.items(), strict=True):
         assert (row.pop("doc_id"), row.pop("title"), row.pop("text")) == (doc_id, title, text)
-        moved = {
-            {"passage": "passage_", "start_": "start__"}.get(k, k): v
-            for k, v in rest.items()
-            if v is not None
-        }
+        moved = {{"passage": "passage_", "start_": "start__"}.get(k, k): v for k, v in rest.items() if v is not None}
         assert row == moved
 
 
@@ -352,9 +343,7 @@ def test_bytes_that_are_no_text_in_a_string_column_are_named_by_their_row(tmp_pa
         binary = pa.array(values, pa.binary())
         return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
 
-    table = pa.table(
-        {"id": ["a", "b", "c"], "text": broken([b"x", b"\xff", b"y"]), "m": broken([b"x", b"y", b"\xc3"])}
-    )
+    table = pa.table({"id": ["a", "b", "c"], "text": broken([b"x", b"\xff", b"y"]), "m": broken([b"x", b"y", b"\xc3"])})
     pq.write_table(table, tmp_path / "c.parquet")
     assert "row 2: a string that is not UTF-8; row 3: a string" in error_of(tmp_path / "c.parquet")
     assert [row["doc_id"] for row in rows_of(DocumentStream([tmp_path / "c.parquet"], SKIP))] == ["a"]
@@ -365,9 +354,7 @@ def test_bytes_that_are_no_text_in_a_string_column_are_named_by_their_row(tmp_pa
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 100])
 def test_a_repeated_id_is_an_error_that_names_both_places(tmp_path, batch_rows):
-    one = save(
-        tmp_path / "a.jsonl", {"id": "x", "text": "1"}, "", {"id": 7, "text": "2"}, {"id": "07", "text": "3"}
-    )
+    one = save(tmp_path / "a.jsonl", {"id": "x", "text": "1"}, "", {"id": 7, "text": "2"}, {"id": "07", "text": "3"})
     two = save(tmp_path / "b.jsonl", {"id": "y", "text": "4"}, {"id": "7", "text": "5"})
     stream = DocumentStream([one, two], batch_rows=batch_rows)
     with pytest.raises(DataError, match=r"b\.jsonl, line 2: id '7' came before, in .*a\.jsonl, line 3; "):
@@ -522,9 +509,7 @@ def test_tables_and_encodings_reach_their_reader(tmp_path):
     message = error_of(tmp_path / "c.csv")
     assert "c.csv, line 2: byte 0xe9" in message
     assert "--encoding" in message
-    assert read(tmp_path / "c.csv", encoding="cp1252") == [
-        {"doc_id": "1", "title": "", "text": "café", "note": ""}
-    ]
+    assert read(tmp_path / "c.csv", encoding="cp1252") == [{"doc_id": "1", "title": "", "text": "café", "note": ""}]
     (tmp_path / "collection.tsv").write_text('0\tsize 6" pipe\n1\t"x\n')
     assert [row["text"] for row in read(tmp_path / "collection.tsv")] == ['size 6" pipe', '"x']
     (tmp_path / "h.tsv").write_text("id\ttext\n")
@@ -587,14 +572,10 @@ def test_the_share_read_grows_to_one(tmp_path):
     two = tmp_path / "b.jsonl.gz"
     two.write_bytes(
         gzip.compress(
-            b"".join(
-                b'{"id": "b%d", "text": "%s"}\n' % (n, os.urandom(200).hex().encode()) for n in range(2000)
-            )
+            b"".join(b'{"id": "b%d", "text": "%s"}\n' % (n, os.urandom(200).hex().encode()) for n in range(2000))
         )
     )
-    pq.write_table(
-        pa.table({"id": [f"p{n}" for n in range(100)], "text": ["x"] * 100}), tmp_path / "c.parquet"
-    )
+    pq.write_table(pa.table({"id": [f"p{n}" for n in range(100)], "text": ["x"] * 100}), tmp_path / "c.parquet")
     stream = DocumentStream([one, tmp_path / "tree", two, tmp_path / "c.parquet"], batch_rows=50)
     shares = [stream.share_read for _ in stream]
     assert shares == sorted(shares)
@@ -609,7 +590,7 @@ def test_the_fingerprint_follows_the_inputs_and_the_settings(tmp_path):
     file = tmp_path / "tree/a.py"
     file.write_text("x")
 
-    def now(settings=DocumentSettings()):  # noqa: B008
+    def now(settings=DocumentSettings()):
         return DocumentStream([path, tmp_path / "tree"], settings).fingerprint()
 
     prints = [now()]

@@ -27,9 +27,7 @@ def test_a_million_ids_take_eight_bytes_each_in_few_arrays():
 
 
 def test_ids_of_an_index_are_found_by_the_ids_not_by_the_hash(monkeypatch):
-    monkeypatch.setattr(
-        "retrieval.duplicates.id_hashes", lambda ids: np.array([len(i) for i in ids], dtype=np.int64)
-    )
+    monkeypatch.setattr("retrieval.duplicates.id_hashes", lambda ids: np.array([len(i) for i in ids], dtype=np.int64))
     known = KnownIds()
     known.add(pa.chunked_array([["a", "b", "b"], ["ccc"]]))
     known.add(pa.array(["dd"]))

@@ -106,9 +106,7 @@ def test_block_borders_change_nothing(monkeypatch, block):
     assert len(whole[0]) == 40
 
 
-@given(
-    st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))), st.integers(1, 9)
-)
+@given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))), st.integers(1, 9))
 def test_cutting_lines_equals_splitting_the_whole(texts, block):
     data = "\n".join(texts).encode()
     original, lines.BLOCK_BYTES = lines.BLOCK_BYTES, block
@@ -123,9 +121,7 @@ def test_cutting_lines_equals_splitting_the_whole(texts, block):
     assert numbers == list(range(1, len(cut) + 1))
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-16", "utf-16-le", "utf-32", "cp1252", "latin-1", "utf-8-sig", "gb18030"]
-)
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "cp1252", "latin-1", "utf-8-sig", "gb18030"])
 def test_another_encoding_gives_the_same_records(monkeypatch, encoding):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 5)  # cuts characters in two
     text = "".join(json.dumps({"t": t}, ensure_ascii=False) + "\r\n" for t in ("café", "Größe", "x y"))
@@ -149,9 +145,7 @@ def test_an_encoding_that_is_none_is_refused(name):
 
 def test_gzip_and_zstandard_are_read_by_their_suffix(tmp_path):
     data = b"".join(b'{"n": %d}\n' % n for n in range(50_000))
-    (tmp_path / "a.jsonl.gz").write_bytes(
-        gzip.compress(data[:100_000]) + gzip.compress(data[100_000:])
-    )  # two members
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data[:100_000]) + gzip.compress(data[100_000:]))  # two members
     with pa.output_stream(str(tmp_path / "a.jsonl.zst"), compression="zstd") as target:
         target.write(data)
     for name in ("a.jsonl.gz", "a.jsonl.zst"):

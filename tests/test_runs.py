@@ -106,11 +106,10 @@ def test_missing_files_and_folders_are_named(reader, tmp_path):
 
 def test_query_lines():
     stream = io.BytesIO("\ufeffred apple\r\n\n  \n\u2028 blue plum\u0085\n\u200b".encode())
-    assert read_lines(stream, what="queries") == ["red apple", "\u2028 blue plum\u0085", "\u200b"]
+    assert read_lines(stream) == ["red apple", "\u2028 blue plum\u0085", "\u200b"]
     with pytest.raises(DataError, match=r"standard input, line 2: byte 0xe9"):
-        read_lines(io.BytesIO(b"fine\ncaf\xe9\n"), what="queries")
-    with pytest.raises(DataError, match="no queries"):
-        read_lines(io.BytesIO(b"\n\r\n"), what="queries")
+        read_lines(io.BytesIO(b"fine\ncaf\xe9\n"))
+    assert read_lines(io.BytesIO(b"\n\r\n")) == []
 
 
 # ---------------------------------------------------------------- runs

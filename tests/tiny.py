@@ -97,9 +97,7 @@ def make_tokenizer(kind: str = "bytes", limit: int = LIMIT) -> Any:
         backend = Tokenizer(models.Unigram())
         backend.normalizer = normalizers.NFKC()
         backend.pre_tokenizer = pre_tokenizers.Metaspace()
-        trainer = trainers.UnigramTrainer(
-            vocab_size=200, special_tokens=PIECES, unk_token="[UNK]", show_progress=False
-        )
+        trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=PIECES, unk_token="[UNK]", show_progress=False)
     backend.train_from_iterator(SENTENCES * 10, trainer)
     special = [(piece, backend.token_to_id(piece)) for piece in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing(

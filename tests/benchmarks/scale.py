@@ -42,7 +42,8 @@ index.search(queries[:1], 10)
 start = time.monotonic()
 for query in queries:
     index.search(query[None], 10)
-print(json.dumps({"open_seconds": opened, "open_mb": memory, "query_ms": (time.monotonic() - start) / len(queries) * 1e3}))
+query_ms = (time.monotonic() - start) / len(queries) * 1e3
+print(json.dumps({"open_seconds": opened, "open_mb": memory, "query_ms": query_ms}))
 """
 
 
@@ -82,14 +83,16 @@ def main() -> None:
         folder = Path(name)
         corpus, vectors = make(folder, options.passages, options.dim)
         print(f"{options.passages:,} passages x {options.dim}, float32")
-        print(f"{'type':<6} {'build s':>8} {'peak MB':>8} {'recall@10':>9} {'open s':>7} {'open MB':>8} {'query ms':>8}")
+        print(
+            f"{'type':<6} {'build s':>8} {'peak MB':>8} {'recall@10':>9} {'open s':>7} {'open MB':>8} {'query ms':>8}"
+        )
         for kind in options.types.split(","):
             built = run(BUILD, corpus, vectors, folder / "index", kind)
             opened = run(OPEN, folder / "index", folder / "queries.npy")
             recall = "exact" if built["recall"] is None else f"{built['recall']:.3f}"
             print(
-                f"{kind:<6} {built['seconds']:>8.1f} {built['peak_mb']:>8.0f} {recall:>9} {opened['open_seconds']:>7.3f} "
-                f"{opened['open_mb']:>8.0f} {opened['query_ms']:>8.2f}",
+                f"{kind:<6} {built['seconds']:>8.1f} {built['peak_mb']:>8.0f} {recall:>9} "
+                f"{opened['open_seconds']:>7.3f} {opened['open_mb']:>8.0f} {opened['query_ms']:>8.2f}",
                 flush=True,
             )
 
