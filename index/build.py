@@ -112,6 +112,7 @@ class Writer:
         self.parts: list[Part] = []
         self.notices: list[str] = []
         self._deleted: list[np.ndarray] = []
+        self._repeatable = False
 
     @property
     def present(self) -> Index:
@@ -130,6 +131,7 @@ class Writer:
         Args:
             inputs: Fingerprint of the documents; None for inputs that cannot be read again.
         """
+        self._repeatable = inputs is not None
         # The index type is no part of this: it is only looked at when all vectors are there.
         settings = {
             **asdict(replace(self.spec, index_type="")),
@@ -367,8 +369,8 @@ class Writer:
             _remove(self.staging)
 
     def abandon(self) -> None:
-        """After an error: keep whole parts for the next try, remove the folder if there are none."""
-        if self.parts:
+        """After an error: keep whole parts for the next try, remove the folder if there are none to be used."""
+        if self.parts and self._repeatable:
             documents = sum(part.documents for part in self.parts)
             log.warning("%d documents are encoded and kept: repeat the command to go on after them", documents)
         else:
@@ -396,6 +398,8 @@ def clean(path: Path, manifest: Manifest) -> None:
                 folder.rmdir()
     for leftover in (".building", "parts", "build.json"):
         _remove(path / leftover)
+    for unwritten in path.glob(f".{MANIFEST}.*.tmp"):  # of a writer that was killed while it committed
+        _remove(unwritten)
 
 
 def _remove(path: Path) -> None:

@@ -132,6 +132,10 @@ class Index:
     def _allowed(self, where: pc.Expression | None) -> np.ndarray | None:
         if where is None:
             return self.live
+        if not isinstance(where, pc.Expression):
+            raise DataError(
+                f'the filter {where!r} is no predicate; expected one as pyarrow.compute.field("year") >= 2020'
+            )
         mask = np.concatenate([self._matches(segment, where) for segment in self.rows.segments] or [np.empty(0, bool)])
         return mask if self.live is None else mask & self.live
 

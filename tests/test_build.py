@@ -1,6 +1,7 @@
 """Writing an index: commit, resume, damage, locks, changes, readers meanwhile."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -284,6 +285,27 @@ def test_an_error_before_the_first_checkpoint_leaves_nothing(tmp_path: Path) -> 
     with pytest.raises(DataError, match="none is left for document 'd9'"):
         build_index(corpus, tmp_path / "index", vectors=vectors)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.jsonl", "c.npy"]
+
+
+def test_documents_that_cannot_be_read_again_are_not_kept_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("retrieval.passages.ReadyPassages.part_documents", 10)
+    corpus, vectors = write_corpus(tmp_path, records(30), unit(25))
+    for source, kept in ((corpus, True), ("-", False)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
+        with pytest.raises(DataError, match="none is left"):
+            build_index(source, tmp_path / "index", vectors=vectors)
+        assert (tmp_path / ".index.building").exists() == kept
+        assert ("20 documents are encoded and kept" in caplog.text) == kept
+        caplog.clear()
+
+
+def test_a_manifest_that_was_being_written_when_its_writer_died_is_cleaned_up(tmp_path: Path) -> None:
+    path = build(tmp_path, 5)
+    (path / ".manifest.json.99999.tmp").write_text("{")
+    delete_documents(["d1"], path)
+    assert sorted(p.name for p in path.iterdir()) == ["deleted", "manifest.json", "segments"]
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw", "ivf"])
