@@ -24,6 +24,7 @@ PART_DOCUMENTS = 2048
 _PART_BYTES = 8 * 2**20  # of text, so that long documents make smaller parts
 _VECTOR_PART_DOCUMENTS = 65_536
 _VECTOR_PART_BYTES = 64 * 2**20
+_TAKE_ROWS = 1024  # Arrow's take cannot return more than 2 GiB of text
 
 
 class PassageSource(Protocol):
@@ -149,12 +150,14 @@ def as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.Ta
     vectors = found.vectors
     if len(blank):
         vectors = np.concatenate([vectors, np.zeros((len(blank), dim), np.float32)])[order]
-    table = documents.take(pa.array(parent))
+    # Without the texts: a book repeated for each of its passages grows with the square of its length.
+    place = documents.column_names.index("text")
+    others = documents.remove_column(place)
+    slices = [others.take(pa.array(parent[i : i + _TAKE_ROWS])) for i in range(0, len(parent), _TAKE_ROWS)]
+    table = pa.concat_tables(slices or [others])
     whole = documents["text"].to_pylist()
     texts = [whole[p][s:e] if n >= 0 else whole[p] for p, n, s, e in zip(parent, number, start, end, strict=True)]
-    table = table.set_column(
-        table.column_names.index("text"), documents.schema.field("text"), pa.array(texts, pa.string())
-    )
+    table = table.add_column(place, documents.schema.field("text"), pa.array(texts, pa.string()))
     passage = pa.array(number, pa.int32(), mask=number < 0)
     for name, column in (("passage", passage), ("start", pa.array(start)), ("end", pa.array(end))):
         table = table.append_column(name, column)

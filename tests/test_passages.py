@@ -80,3 +80,18 @@ def test_documents_that_are_all_empty_are_all_kept() -> None:
     found = PassageVectors(parent=nothing, start=nothing, end=nothing, vectors=np.empty((0, 3), np.float32))
     rows, vectors, empty = as_rows(documents(["", " "]), found, 3)
     assert (rows.num_rows, vectors.shape, empty) == (2, (2, 3), 2)
+
+
+def test_a_long_document_is_not_repeated_for_each_of_its_passages() -> None:
+    """As passages of 1,000 characters, 4 MB of text times 4,000 rows would be more than Arrow or memory holds."""
+    text = "word " * 800_000
+    start = np.arange(0, len(text), 1000)
+    parent = np.zeros(len(start), np.int64)
+    found = PassageVectors(parent=parent, start=start, end=start + 1000, vectors=np.ones((len(start), 2), np.float32))
+    before = pa.total_allocated_bytes()
+    table, _, empty = as_rows(documents([text]), found, 2)
+    assert pa.total_allocated_bytes() - before < 5 * len(text)
+    assert (table.num_rows, empty) == (4000, 0)
+    assert "".join(table["text"].to_pylist()) == text
+    assert table.column_names == ["doc_id", "title", "text", "passage", "start", "end"]
+    assert table["passage"].to_pylist() == list(range(4000))
