@@ -19,7 +19,9 @@ from retrieval.ranking import Candidate, best_passages
 
 _OPEN_TRIES = 20  # a writer may commit, and remove what is no longer listed, while a reader opens
 _QUERIES_AT_ONCE = 256
-_MAX_FETCH = 65_536  # passages fetched for one query at the very most, when that many tie at the cut
+_MAX_FETCH = 65_536  # passages fetched for one query when that many tie at the cut; more only to find k documents
+_RESULTS_AT_ONCE = 2**24  # scores and rows of one call of FAISS, 12 bytes each
+_SCORED_AT_ONCE = 65_536  # vectors held in float64
 _MIN_APPROXIMATE_FETCH = 128
 _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximate index is not worth asking
 
@@ -119,14 +121,16 @@ class Index:
         fetch = min(available, int(k * min(per_document, 8.0)) + 16)
         while pending:
             unfinished = []
-            for start in range(0, len(pending), _QUERIES_AT_ONCE):
-                chunk = pending[start : start + _QUERIES_AT_ONCE]
+            at_once = max(1, min(_QUERIES_AT_ONCE, _RESULTS_AT_ONCE // fetch))
+            for start in range(0, len(pending), at_once):
+                chunk = pending[start : start + at_once]
                 for query, raw in zip(chunk, self._raw(queries[chunk], fetch, allowed, available), strict=True):
                     results[query], complete = self._rank(queries[query], raw, k)
-                    if not complete and fetch < min(available, _MAX_FETCH):
+                    most = available if len(results[query]) < k else min(available, _MAX_FETCH)
+                    if not complete and fetch < most:
                         unfinished.append(query)
             pending = unfinished
-            fetch = min(available, fetch * 4, max(_MAX_FETCH, k))
+            fetch = min(available, fetch * 4)
         return results
 
     def _allowed(self, where: pc.Expression | None) -> np.ndarray | None:
@@ -180,22 +184,30 @@ class Index:
     def _rank(self, query: np.ndarray, raw: Raw, k: int) -> tuple[list[Candidate], bool]:
         """Rescore exactly, order, collapse to documents; and say whether the fetched rows settle the first k."""
         scores, rows = raw
-        vectors = self.rows.take(rows)
-        exact = exact_scores(query, vectors)
+        exact, longest = self._scored(query, rows)
         ranked = best_passages(self._candidate(float(score), int(row)) for score, row in zip(exact, rows, strict=True))
         if len(ranked) < k:
             return ranked, False
         if self._approximate is not None:
             return ranked[:k], True
         # What was not fetched scores at most the last fetched score, within float32's rounding of a sum.
-        rounding = 2e-6 * float(np.linalg.norm(query)) * float(np.linalg.norm(vectors, axis=1).max())
+        rounding = 2e-6 * float(np.linalg.norm(query)) * longest
         return ranked[:k], ranked[k - 1].score > float(scores[-1]) + rounding
+
+    def _scored(self, query: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """Score rows (n,) exactly as (n,) float32, some at a time, and tell the length of the longest vector."""
+        scores, longest = np.empty(len(rows), np.float32), 0.0
+        for start in range(0, len(rows), _SCORED_AT_ONCE):
+            some = slice(start, start + _SCORED_AT_ONCE)
+            vectors = self.rows.take(rows[some])
+            scores[some] = exact_scores(query, vectors)
+            longest = max(longest, float(np.linalg.norm(vectors, axis=1).max()))
+        return scores, longest
 
     def _candidate(self, score: float, row: int) -> Candidate:
         segment, local = self.rows.locate(row)
-        return Candidate(
-            score=score, doc_id=segment.cell("doc_id", local), passage=segment.cell("passage", local), row=row
-        )
+        doc_id, passage = segment.cells(local, ("doc_id", "passage"))
+        return Candidate(score=score, doc_id=doc_id, passage=passage, row=row)
 
     def passage(self, row: int) -> dict[str, Any]:
         """Return a row's doc_id, title, text, passage, start and end."""
@@ -270,7 +282,7 @@ class Index:
 
     def first_passages(self, rows: np.ndarray) -> list[int | None]:
         """Of some rows, the passage numbers of those that begin a document: 0, or None for one without text."""
-        numbers = (segment.cell("passage", local) for segment, local in map(self.rows.locate, rows.tolist()))
+        numbers = (segment.cells(local, ("passage",))[0] for segment, local in map(self.rows.locate, rows.tolist()))
         return [number for number in numbers if not number]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import io
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -137,7 +139,8 @@ class Segment:
             self.batches: list[pa.RecordBatch] = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         except pa.ArrowInvalid as error:
             raise IndexFormatError(f"{documents} is damaged; restore it or rebuild the index") from error
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in self.batches)])
+        self._starts = list(itertools.accumulate((batch.num_rows for batch in self.batches), initial=0))
+        self._metadata_fields = [field for field in self.schema if field.name not in OWN_COLUMNS]
         if self._starts[-1] != self.rows:
             raise IndexFormatError(f"{documents} has {self._starts[-1]} rows, expected {self.rows}; rebuild the index")
 
@@ -151,19 +154,21 @@ class Segment:
         column = self.column("passage")
         return column.is_null().to_numpy() if column.null_count else None
 
-    def cell(self, name: str, row: int) -> Any:
-        """Return one value as Arrow's plain Python object."""
-        index = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return self.batches[index].column(name)[row - int(self._starts[index])].as_py()
+    def cells(self, row: int, names: Iterable[str]) -> list[Any]:
+        """Return values of one row as Arrow's plain Python objects."""
+        index = bisect.bisect_right(self._starts, row) - 1
+        batch, place = self.batches[index], row - self._starts[index]
+        return [batch.column(name)[place].as_py() for name in names]
 
     def metadata(self, row: int) -> dict[str, object]:
         """Return the row's further columns with the values that the corpus had."""
-        fields = [field for field in self.schema if field.name not in OWN_COLUMNS]
-        return {field.name: plain(self.cell(field.name, row), field) for field in fields}
+        fields = self._metadata_fields
+        values = self.cells(row, (field.name for field in fields))
+        return {field.name: plain(value, field) for field, value in zip(fields, values, strict=True)}
 
     def passage(self, row: int) -> dict[str, Any]:
         """Return the row's own columns."""
-        return {name: self.cell(name, row) for name in OWN_COLUMNS}
+        return dict(zip(OWN_COLUMNS, self.cells(row, OWN_COLUMNS), strict=True))
 
 
 class Rows:
@@ -175,11 +180,12 @@ class Rows:
         self.dim = dim
         self.starts = np.cumsum([0, *(segment.rows for segment in self.segments)])
         self.rows = int(self.starts[-1])
+        self._offsets: list[int] = self.starts.tolist()
 
     def locate(self, row: int) -> tuple[Segment, int]:
         """Return the segment of a global row and the row within it."""
-        index = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.segments[index], row - int(self.starts[index])
+        index = bisect.bisect_right(self._offsets, row) - 1
+        return self.segments[index], row - self._offsets[index]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors of global rows (n,) as (n, dim) float32."""
