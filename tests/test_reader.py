@@ -3,14 +3,17 @@
 import multiprocessing
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from worlds import add, brute_force, build, records, unit, write_corpus
+from worlds import DIM, add, brute_force, build, records, unit, write_corpus
 
 from retrieval import DataError, IndexMismatchError, IndexSettings, Retriever, build_index, delete_documents
+from retrieval.chunking import PassageVectors
 from retrieval.index.reader import Index
 
 
@@ -103,6 +106,39 @@ def test_a_column_that_only_later_segments_have_is_null_before(tmp_path: Path) -
     retriever = Retriever.open(tmp_path / "index")
     assert ids(retriever.search(unit(1)[0], where=pc.field("colour") == "red")) == ["new"]
     assert len(retriever.search(unit(1)[0], 50, where=pc.field("colour").is_null())) == 20
+
+
+def test_a_document_with_more_passages_than_one_fetch_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Document `big` has 900 passages that all beat the 50 other documents."""
+    monkeypatch.setattr("retrieval.index.reader._MAX_FETCH", 64)
+    monkeypatch.setattr("retrieval.index.reader._SCORED_AT_ONCE", 100)
+    monkeypatch.setattr("retrieval.index.reader._RESULTS_AT_ONCE", 300)
+    query = np.eye(DIM, dtype=np.float32)[0]
+    others = unit(50, 3)
+    big = query + 0.01 * unit(900, 4)
+    vectors = np.concatenate([big / np.linalg.norm(big, axis=1, keepdims=True), others])
+
+    class Encoder:
+        dim, metric = DIM, "cosine"
+        identity: ClassVar = {"name": "fake", "sha256": "0"}
+        notices: ClassVar[dict[str, int]] = {}
+
+        def encode_documents(self, titles: Sequence[str], texts: Sequence[str]) -> PassageVectors:
+            parent = np.concatenate([np.zeros(900, np.int64), np.arange(1, 51)])
+            return PassageVectors(parent=parent, start=0 * parent, end=0 * parent + 1, vectors=vectors)
+
+        def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+            raise NotImplementedError
+
+    docs = [{"_id": "big", "text": "x"}, *records(50)]
+    corpus, _ = write_corpus(tmp_path, docs, vectors)
+    build_index(corpus, tmp_path / "index", encoder=Encoder())
+    known = {f"d{i}": vector for i, vector in enumerate(others)}
+    for hits in Retriever.open(tmp_path / "index", encoder=Encoder()).search_many(np.stack([query] * 5), 10):
+        assert hits[0].doc_id == "big"
+        assert [(h.doc_id, h.score) for h in hits[1:]] == brute_force(known, query, 9)
 
 
 def test_more_than_there_is(tmp_path: Path) -> None:
