@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from retrieval.columns import conform, plain
+from retrieval.columns import as_python, conform, plain
 from retrieval.errors import IndexFormatError
 from retrieval.files import sync_parents, writing
 from retrieval.index.manifest import FileEntry, SegmentEntry
@@ -158,7 +158,7 @@ class Segment:
         """Return values of one row as Arrow's plain Python objects."""
         index = bisect.bisect_right(self._starts, row) - 1
         batch, place = self.batches[index], row - self._starts[index]
-        return [batch.column(name)[place].as_py() for name in names]
+        return [as_python(batch.column(name)[place]) for name in names]
 
     def metadata(self, row: int) -> dict[str, object]:
         """Return the row's further columns with the values that the corpus had."""

@@ -38,10 +38,31 @@ def is_json(field: pa.Field) -> bool:
     return (field.metadata or {}).get(MARK) == JSON_TEXT[MARK]
 
 
+def as_python(cell: pa.Scalar) -> Any:
+    """Turns an Arrow scalar into a Python value; what Python has no value for becomes Arrow's text of it.
+
+    Such are times with nanoseconds (where pandas is not installed), and dates beyond the year 9999.
+    """
+    try:
+        return cell.as_py()
+    except (ValueError, OverflowError):  # of pyarrow, whose own errors are ValueErrors too
+        pass
+    if isinstance(cell, pa.StructScalar):
+        return {name: as_python(value) for name, value in cell.items()}
+    if isinstance(cell, pa.MapScalar):
+        return [(as_python(entry["key"]), as_python(entry["value"])) for entry in cell.values]
+    if isinstance(cell, pa.ListScalar):
+        return [as_python(value) for value in cell.values]
+    try:
+        return cell.cast(pa.string()).as_py()
+    except pa.ArrowException:  # a time zone that is not known
+        return str(cell.value)
+
+
 def plain(value: Any, field: pa.Field) -> Any:
     """Turns a cell (an Arrow scalar or what `as_py` made of it) into the value of the record it came from."""
     if isinstance(value, pa.Scalar):
-        value = value.as_py()
+        value = as_python(value)
     return json.loads(value) if is_json(field) and value is not None else value
 
 
@@ -173,7 +194,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _converted(array: pa.Array, have: pa.Field, want: pa.Field) -> pa.Array:
     if is_json(want):
-        return array if is_json(have) else _json_array(array.to_pylist())
+        return array if is_json(have) else _json_array([as_python(cell) for cell in array])
     return array if have.type == want.type else array.cast(want.type, safe=True)
 
 

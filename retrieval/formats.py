@@ -36,6 +36,9 @@ KINDS = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 COMPRESSIBLE = ("jsonl", "csv", "tsv")
 
+_MAX_DEPTH = 100  # of lists and objects in each other: whoever prints a hit walks down them by recursion
+_TOO_DEEP = f"JSON nested too deeply, more than {_MAX_DEPTH} lists and objects in each other"
+
 # A pair of surrogate escapes is one character, any other escape is harmless; what is left stands alone.
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
@@ -171,6 +174,7 @@ def read_jsonl(source: BinaryIO, encoding: str = "utf-8") -> Iterator[Rows]:
                     and type(record) is dict
                     and "\\ud" not in text
                     and "\\uD" not in text
+                    and not _too_deep(text, record)
                 ):
                     numbers.append(number)
                     records.append(record)
@@ -199,17 +203,32 @@ def _json_object(line: bytes, encoding: str) -> dict[str, Any] | None:
         what = error.msg.removesuffix(" at").removesuffix(" starting")
         raise ValueError(f"not valid JSON: {what} at column {error.colno}") from None
     except RecursionError:
-        raise ValueError("JSON nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
     except ValueError:
         raise ValueError("a number with too many digits") from None
     if not isinstance(record, dict):
         hint = "; a file of one JSON array must become one object a line" if isinstance(record, list) else ""
         raise ValueError(f"a JSON object was expected, not {json_type(record)}{hint}")
+    if _too_deep(text, record):
+        raise ValueError(_TOO_DEEP)
     for match in _LONE_SURROGATE.finditer(text):
         if match.group(1):
             place = match.start() + 1
             raise ValueError(f"{match.group(1)} at column {place} is half a surrogate pair, not a character")
     return record
+
+
+def _too_deep(text: str, record: dict[str, Any]) -> bool:
+    """Tells whether a record nests too deeply; the brackets are counted first, which is quick."""
+    if text.count("[") + text.count("{") <= _MAX_DEPTH:
+        return False
+    level: list[Any] = [record]
+    for _ in range(_MAX_DEPTH):
+        inner = (value.values() if type(value) is dict else value for value in level)
+        level = [item for items in inner for item in items if type(item) in (dict, list)]
+        if not level:
+            return False
+    return True
 
 
 def json_type(value: object) -> str:

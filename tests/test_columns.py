@@ -177,3 +177,29 @@ def test_reserved_names_move_aside_and_never_meet():
 def test_a_null_integer_column_has_no_width():
     assert field_of("x", pa.array([None], pa.int64())).metadata is None
     assert field_of("x", pa.array([-(2**63)], pa.int64())).metadata is not None
+
+
+_BEYOND = [
+    pa.array([1]).cast(pa.timestamp("ns")),
+    pa.array([1]).cast(pa.timestamp("ns", "Europe/Berlin")),
+    pa.array([1]).cast(pa.timestamp("s", "Mars/Olympus")),
+    pa.array([1 << 62]).cast(pa.timestamp("us")),
+    pa.array([-(1 << 62)]).cast(pa.timestamp("s")),
+    pa.array([(1 << 31) - 1], pa.int32()).cast(pa.date32()),
+    pa.array([123_456_789]).cast(pa.duration("ns")),
+    pa.array([1 << 62]).cast(pa.duration("s")),
+    pa.array([1]).cast(pa.time64("ns")),
+]
+
+
+@pytest.mark.parametrize("array", _BEYOND, ids=lambda array: str(array.type))
+def test_values_that_python_has_no_type_for_are_given_back_as_text(array):
+    field = pa.field("m", array.type)
+    text = plain(array[0], field)
+    assert text
+    nested = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], array), pa.array([3])], ["a", "b"])
+    assert plain(nested[0], pa.field("m", nested.type)) == {"a": [text], "b": 3}
+    assert plain(pa.MapArray.from_arrays([0, 1], pa.array(["k"]), array)[0], field) == [("k", text)]
+    schema = unify([pa.schema([field]), pa.schema([pa.field("m", pa.string())])])
+    (cell,) = conform(pa.RecordBatch.from_arrays([array], schema=pa.schema([field])), schema)["m"]
+    assert plain(cell, schema.field("m")) == str(text)

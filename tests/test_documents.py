@@ -155,6 +155,9 @@ def test_ids_are_kept_as_written_and_integers_exactly(tmp_path):
         ("[1]", "not a list"),
         ('{"id": "b", "text": "x"', "not valid JSON"),
         (b'{"id": "b", "text": "\xff"}', "byte 0xff"),
+        ('{"id": "b", "text": "x", "m": ' + "[" * 100 + "]" * 100 + "}", "nested too deeply"),
+        ('{"id": "b", "text": "x", "m": ' + '{"a": ' * 101 + "1" + "}" * 101 + "}", "nested too deeply"),
+        ('{"id": "b", "text": "x", "m": ' + "[" * 10**5 + "]" * 10**5 + "}", "nested too deeply"),
     ],
 )
 def test_a_bad_record_stops_the_reading_or_is_counted_and_listed(tmp_path, record, reason):
