@@ -396,8 +396,8 @@ def clean(path: Path, manifest: Manifest) -> None:
         for folder in (*(path / name).glob("*"), path / name):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-    for leftover in (".building", "parts", "build.json"):
-        _remove(path / leftover)
+    for leftover in (path / ".building", path / "parts", path / "build.json", _lock_beside(path)):
+        _remove(leftover)
     for unwritten in path.glob(f".{MANIFEST}.*.tmp"):  # of a writer that was killed while it committed
         _remove(unwritten)
 
@@ -484,11 +484,16 @@ def check_free(path: Path) -> None:
         raise ConfigError(f"{path} is the current folder; give a new folder for the index")
 
 
+def _lock_beside(path: Path) -> Path:
+    """The lock of a first build, for which there is no index folder yet."""
+    return path.with_name(f".{path.name}.lock")
+
+
 def _lock(stack: contextlib.ExitStack, path: Path) -> bool:
     """Take the lock, inside an index that exists and beside one that does not; return whether it exists."""
     while True:
         exists = (path / MANIFEST).exists()
-        lock = path / ".lock" if exists else path.with_name(f".{path.name}.lock")
+        lock = path / ".lock" if exists else _lock_beside(path)
         with contextlib.ExitStack() as attempt:
             if not exists:
                 with writing(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retrieval.columns import is_json
 from retrieval.errors import DataError, IndexFormatError
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
@@ -145,6 +147,13 @@ class Index:
 
     def _matches(self, segment: Segment, where: pc.Expression) -> np.ndarray:
         import pyarrow.dataset
+
+        mixed = [field.name for field in segment.schema if is_json(field) and _asks_for(where, field.name)]
+        if mixed:
+            raise DataError(
+                f"the filter {where} cannot look into {', '.join(mixed)} of {self.path}: objects, lists or values of "
+                "several types, kept as JSON text; filter on columns of one type"
+            )
 
         table = pa.Table.from_batches(segment.batches, segment.schema)
         for field in self.schema:
@@ -284,6 +293,13 @@ class Index:
         """Of some rows, the passage numbers of those that begin a document: 0, or None for one without text."""
         numbers = (segment.cells(local, ("passage",))[0] for segment, local in map(self.rows.locate, rows.tolist()))
         return [number for number in numbers if not number]
+
+
+def _asks_for(where: pc.Expression, column: str) -> bool:
+    """Whether a predicate needs a column's values, not only whether there are any."""
+    text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', str(where))  # without string literals
+    text = re.sub(r"\b(is_null|is_valid)\(\w+", "", text)
+    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text) is not None
 
 
 def exact_search(

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retrieval.chunking import is_blank
 from retrieval.columns import conform, is_json, metadata_name, plain, unify
 from retrieval.duplicates import KnownIds, Piece, Repeats
 from retrieval.errors import ConfigError, DataError
@@ -39,7 +39,6 @@ __all__ = [
 
 BATCH_BYTES = 1 << 24  # a batch ends early when it holds as much
 _CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst", "corpus.parquet")
-_INVISIBLE = frozenset("CZ")  # major categories: control, format, unassigned, separators
 _HEAD = 32  # characters looked at before the whole text is
 _WORD = re.compile(r"\w").search
 
@@ -153,8 +152,12 @@ class DocumentStream:
         self._known.add(doc_ids)
 
     def fingerprint(self) -> str | None:
-        """Identifies the input by names, sizes, times of change and settings; None with standard input."""
-        entries: list[object] = [asdict(self.settings), self._batch_rows]
+        """Identifies the input by names, sizes, times of change and settings; None with standard input.
+
+        `on_bad` is no part of it: a build that stopped at a bad record goes on with `skip`.
+        """
+        settings = {name: value for name, value in asdict(self.settings).items() if name != "on_bad"}  # same documents
+        entries: list[object] = [settings, self._batch_rows]
         for source in self._sources:
             if source.path == STANDARD_INPUT:
                 return None
@@ -315,8 +318,4 @@ def _count_empty(batch: pa.RecordBatch) -> int:
     heads = [pc.utf8_slice_codeunits(column, 0, _HEAD).to_pylist() for column in columns]
     # Nearly every document has a letter near its beginning; only the others are worth a closer look.
     bare = [row for row, (text, title) in enumerate(zip(*heads, strict=True)) if not _WORD(text) and not _WORD(title)]
-    return sum(not any(_is_visible(column[row].as_py()) for column in columns) for row in bare)
-
-
-def _is_visible(text: str) -> bool:
-    return any(unicodedata.category(character)[0] not in _INVISIBLE for character in text)
+    return sum(all(is_blank(column[row].as_py()) for column in columns) for row in bare)

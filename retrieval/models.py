@@ -3,6 +3,7 @@
 Nothing here loads a model, so nothing here needs torch.
 """
 
+import functools
 import hashlib
 import importlib.util
 import json
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retrieval.errors import MissingDependencyError, ModelError
+from retrieval.files import sha256
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 """The encoder that is used when none is named."""
@@ -126,8 +128,14 @@ def _module_folders(folder: Path) -> list[Path]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    state = path.stat()
+    return _hashed(path, state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _hashed(path: Path, size: int, mtime_ns: int) -> str:
+    """The file's hash; large weights are read once in a process as long as the file stays as it is."""
+    return sha256(path)
 
 
 def _packaged_default() -> Path | None:

@@ -7,6 +7,7 @@ bytes as an undisturbed one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from retrieval.chunking import PassageVectors
 from retrieval.columns import conform, unify
+from retrieval.errors import DataError, ModelError
 from retrieval.matching import Encoder
 from retrieval.vectorfile import VectorFile, unit_rows
 
@@ -61,13 +63,17 @@ class EncodedPassages:
 
     def passages(self, documents: pa.Table) -> PassageVectors:
         """See `PassageSource`."""
-        found = self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
+        try:
+            found = self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
+        except (DataError, ModelError) as error:  # the encoder counts documents, people know them by their ids
+            named = re.sub(r"document (\d+) of the call", lambda m: _document(documents, int(m[1]) - 1), str(error))
+            raise type(error)(named) from error
         if self.encoder.metric != "cosine":
             return found
 
         def name(row: int) -> str:
-            doc_id = documents["doc_id"][int(found.parent[row])].as_py()
-            return f"{self.encoder.identity.get('name')}: the vector of document {doc_id!r}"
+            document = _document(documents, int(found.parent[row]))
+            return f"{self.encoder.identity.get('name')}: the vector of {document}"
 
         return replace(found, vectors=unit_rows(np.asarray(found.vectors, np.float32), name))
 
@@ -111,12 +117,12 @@ class ReadyPassages:
 
 
 def cut_parts(batches: Iterable[pa.RecordBatch], documents: int, text_bytes: int) -> Iterator[pa.Table]:
-    """Cut a stream of documents into parts, by number and by size of text, whatever batches they come in."""
+    """Cut a stream of documents into parts, by number and by size of their strings, whatever batches they come in."""
     waiting: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
         start = 0
-        for row, length in enumerate(pc.binary_length(batch["text"]).to_numpy()):
+        for row, length in enumerate(_text_bytes(batch)):
             count += 1
             size += int(length)
             if count >= documents or size >= text_bytes:
@@ -126,6 +132,19 @@ def cut_parts(batches: Iterable[pa.RecordBatch], documents: int, text_bytes: int
             waiting.append(batch.slice(start))
     if waiting:
         yield _table(waiting)
+
+
+def _text_bytes(batch: pa.RecordBatch) -> np.ndarray:
+    """Bytes of each row's strings, metadata included, (n,) int64."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+    return sizes
+
+
+def _document(documents: pa.Table, row: int) -> str:
+    return f"document {documents['doc_id'][row].as_py()!r}"
 
 
 def _table(batches: Sequence[pa.RecordBatch]) -> pa.Table:

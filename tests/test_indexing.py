@@ -338,3 +338,25 @@ def test_dot_products_keep_their_length(tmp_path: Path) -> None:
     build_index(corpus, tmp_path / "cosine", vectors=file)
     hits = Retriever.open(tmp_path / "cosine").search(np.array([5, 0]))
     assert [(hit.doc_id, round(hit.score, 6)) for hit in hits] == [("d2", 1.0), ("d0", 0.6), ("d1", 0.0)]
+
+
+def test_a_build_that_stopped_at_a_bad_record_goes_on_when_it_may_skip(tmp_path: Path) -> None:
+    documents = [{"_id": f"d{i}", "text": "a" * (i % 7 + 1) + "b" + " " * 900} for i in range(30_000)]
+    corpus = write(tmp_path / "c.jsonl", documents)
+    with corpus.open("a") as end:
+        end.write("{broken\n")
+    with pytest.raises(DataError, match="line 30001"):
+        build_index(corpus, tmp_path / "index", encoder=Lopsided())
+    report = build_index(corpus, tmp_path / "index", encoder=Lopsided(), documents=DocumentSettings(on_bad="skip"))
+    assert report.kept >= 2048
+    assert (report.rejected, report.index_documents) == (1, 30_000)
+    build_index(write(tmp_path / "sound.jsonl", documents), tmp_path / "fresh", encoder=Lopsided())
+    for name in ("documents.arrow", "vectors.faiss"):
+        one, other = (next((tmp_path / index).rglob(name)).read_bytes() for index in ("index", "fresh"))
+        assert one == other
+
+
+def test_a_document_that_the_encoder_refuses_is_named_by_its_id(tmp_path: Path, tiny: Any) -> None:
+    corpus = write(tmp_path / "c.jsonl", [{"_id": "fine", "text": "a"}, {"_id": "too/long", "text": LONG}])
+    with pytest.raises(DataError, match=r"^document 'too/long' .* has .* tokens, the limit is 128"):
+        build_index(corpus, tmp_path / "index", model=tiny("mean"), encoding=EncoderSettings(on_long="error"))

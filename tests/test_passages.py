@@ -32,12 +32,15 @@ def batches(table: pa.Table, cuts: Sequence[int]) -> list[pa.RecordBatch]:
     size=st.integers(1, 40),
 )
 def test_parts_are_cut_where_the_documents_say(texts: list[str], cuts: list[int], most: int, size: int) -> None:
-    expected: list[list[str]] = [[]]
-    for text in texts:
-        expected[-1].append(text)
-        if len(expected[-1]) == most or sum(len(t.encode()) for t in expected[-1]) >= size:
-            expected.append([])
     table = documents(texts)
+    expected: list[list[str]] = [[]]
+    held = 0
+    for row in table.to_pylist():
+        expected[-1].append(row["text"])
+        held += sum(len(value.encode()) for value in row.values())
+        if len(expected[-1]) == most or held >= size:
+            expected.append([])
+            held = 0
     parts = list(cut_parts(batches(table, cuts), most, size))
     assert [part["text"].to_pylist() for part in parts] == [part for part in expected if part]
     if parts:

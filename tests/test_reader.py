@@ -227,3 +227,14 @@ def test_opening_writes_nothing_and_maps(tmp_path: Path) -> None:
     before = sorted((p, p.stat().st_mtime_ns) for p in path.rglob("*"))
     Index.open(path, verify=True)
     assert sorted((p, p.stat().st_mtime_ns) for p in path.rglob("*")) == before
+
+
+def test_a_filter_on_a_column_of_mixed_types_is_refused_and_asking_for_presence_is_not(tmp_path: Path) -> None:
+    docs = [{"_id": "a", "text": "x", "c": "red"}, {"_id": "b", "text": "x", "c": 3}, {"_id": "d", "text": "c"}]
+    corpus, file = write_corpus(tmp_path, docs, unit(3))
+    build_index(corpus, tmp_path / "index", vectors=file)
+    retriever = Retriever.open(tmp_path / "index")
+    with pytest.raises(DataError, match="cannot look into c of"):
+        retriever.search(unit(1)[0], where=pc.field("c") == "red")
+    assert len(retriever.search(unit(1)[0], where=pc.field("c").is_valid())) == 2
+    assert ids(retriever.search(unit(1)[0], where=pc.field("text") == "c")) == ["d"]
