@@ -143,7 +143,7 @@ class Writer:
         if inputs is not None and marker.exists() and marker.read_bytes() == wanted:
             self.parts = list(self._whole_parts())
         else:
-            if marker.exists():
+            if self._part_folders():
                 self.notices.append("an unfinished build of other inputs or settings was discarded")
             self._discard()
         with writing(self.staging):
@@ -456,9 +456,11 @@ def writing_index(
         except BaseException:
             writer.abandon()
             raise
-        if not writer.parts:  # nothing to commit was found
+        if not writer.parts:  # perhaps nothing to commit was found, and what a killed writer left is still there
             with writing(writer.staging):
                 _remove(writer.staging)
+                if writer.base is not None:
+                    clean(path, Manifest.read(path))
 
 
 def _next_generation(path: Path) -> int:
@@ -474,18 +476,21 @@ def check_free(path: Path) -> None:
     """Refuse a path where something stands that is no index.
 
     Raises:
-        ConfigError: A file, or a folder with other things in it.
+        ConfigError: A file, a folder with other things in it, the current folder, or a mount point.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ConfigError(f"{path} is not a folder; give a new folder for the index")
     if path.is_dir() and not (path / MANIFEST).exists() and any(path.iterdir()):
         raise ConfigError(f"{path} holds other files and is no index; give a new folder for the index")
+    if path.resolve().is_mount():  # a mount point cannot be renamed to
+        raise ConfigError(f"{path} is a mount point; give a new folder within it for the index")
     if path.is_dir() and path.samefile("."):  # whoever stands in it would stand in a folder that is gone
         raise ConfigError(f"{path} is the current folder; give a new folder for the index")
 
 
 def _lock_beside(path: Path) -> Path:
     """The lock of a first build, for which there is no index folder yet."""
+    path = path.absolute()  # `.` has no name
     return path.with_name(f".{path.name}.lock")
 
 

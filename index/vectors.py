@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,9 +174,16 @@ def exact_scores(query: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
     Returns:
         (n,) float32.
+
+    Raises:
+        DataError: A score beyond float32's range; under cosine there is none.
     """
     products = vectors.astype(np.float64) * query.astype(np.float64)  # (n, dim)
-    return products.sum(axis=1).astype(np.float32)  # type: ignore[no-any-return]
+    with np.errstate(over="ignore"):
+        scores: np.ndarray = products.sum(axis=1).astype(np.float32)
+    if not np.isfinite(scores).all():
+        raise DataError("scores beyond float32's range (3.4e38): scale down the vectors, of queries or of documents")
+    return scores
 
 
 class VectorSource(Protocol):
@@ -209,6 +217,10 @@ _MIN_POINTS_PER_LIST = 39  # FAISS's own lower bound for a k-means that it does 
 _MIN_PQ_POINTS = 39 * 256
 
 
+# FAISS parses these and then ends the process, in its assertions or by a segmentation fault.
+_CRASHING = re.compile(r"[A-Za-z]0+(?!\d)|(HNSW|NSG)0*1(?!\d)")
+
+
 def plan(index_type: str, *, rows: int, dim: int) -> IndexPlan:
     """Turn an index type into a FAISS factory string that fits the number of passages.
 
@@ -219,6 +231,8 @@ def plan(index_type: str, *, rows: int, dim: int) -> IndexPlan:
         ConfigError: Not a type and not a factory string that FAISS knows.
     """
     name = index_type.lower()
+    if _CRASHING.search(index_type):
+        raise ConfigError(f"--index-type {index_type}: a part of size 0, or a graph of fewer than 2 links, is no index")
     if name == "flat" or (name == "auto" and rows <= AUTO_FLAT_ROWS):
         return IndexPlan(factory=None)
     if name in ("hnsw", "auto"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import json
 import logging
@@ -36,6 +37,11 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except RetrievalError as error:
             raise _Failure(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read us has left; click knows what to do
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            raise _Failure(f"{where}{(error.strerror or str(error)).lower()}") from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -53,12 +53,19 @@ def writing(path: Path) -> Iterator[None]:
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a binary file that takes the place of `path` only when the block ends without an error.
 
+    A link stays, and its target is replaced. A device or a pipe (`/dev/stdout`) is written to as it is.
+
     Raises:
         DataError: The file cannot be written; nothing is left behind.
     """
     path = Path(path)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:
+                yield stream
+            return
+        path = path.resolve() if path.is_symlink() else path
+        temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         try:

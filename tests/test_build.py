@@ -445,6 +445,38 @@ def test_the_current_folder_is_no_place_for_an_index(tmp_path: Path, monkeypatch
             build_index(corpus, place, vectors=vectors)
 
 
+def test_a_change_that_finds_nothing_to_do_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    path = build(tmp_path, 20)
+    names = sorted(p.relative_to(path) for p in path.rglob("*"))
+    for name in ("deleted/000001.npy", "segments/000000/documents.arrow", ".building/build.json"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).touch()
+    assert delete_documents(["not there"], path).deleted == 0
+    assert sorted(p.relative_to(path) for p in path.rglob("*")) == names
+
+
+def test_a_mount_point_is_no_place_for_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, vectors = write_corpus(tmp_path, records(3), unit(3))
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == tmp_path / "disk")
+    with pytest.raises(ConfigError, match="is a mount point"):
+        build_index(corpus, tmp_path / "disk", vectors=vectors)
+    build_index(corpus, tmp_path / "disk" / "index", vectors=vectors)
+
+
+def test_an_index_can_be_changed_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = build(tmp_path, 20)
+    corpus, vectors = write_corpus(tmp_path, records(3, start=50), unit(3))
+    monkeypatch.chdir(path)
+    add_documents(corpus, ".", vectors=vectors)
+    delete_documents(["d1"], ".")
+    compact_index(".")
+    assert Manifest.read(path).documents == Manifest.read(Path()).documents
+    build_index(corpus, ".", vectors=vectors, overwrite=True)
+    assert Manifest.read(path).documents == 3
+    assert sorted(p.name for p in path.iterdir()) == ["manifest.json", "segments"]
+
+
 def test_ivf_is_built_once_there_are_enough_and_small_additions_wait(tmp_path: Path) -> None:
     path = build(tmp_path, 50, index_type="ivf")
     assert Manifest.read(path).approximate is None

@@ -345,3 +345,18 @@ def test_a_bug_is_no_clean_failure(index: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("retrieval.index.reader.Index.facts", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("info", index)
+
+
+def test_what_the_operating_system_refuses_is_one_line(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 300)
+    corpus = write(tmp_path / "c.jsonl", DOCUMENTS)
+    for arguments in (
+        ("build-index", long, tmp_path / "index"),
+        ("build-index", corpus, long),
+        ("build-index", corpus, tmp_path / "index", "--vectors", f"{long}.npy"),
+        ("add", corpus, long),
+        ("query", long, "x"),
+        ("info", long),
+    ):
+        assert "file name too long" in fails(*arguments)
+    assert [p.name for p in tmp_path.iterdir()] == ["c.jsonl"]

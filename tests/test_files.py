@@ -36,6 +36,32 @@ def test_after_an_error_the_old_file_stands_and_nothing_is_beside_it(tmp_path: P
         assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == ({} if before is None else {"run": before})
 
 
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "far" / "run")
+    for content in (b"new", b"newer"):
+        with atomic_write(tmp_path / "run") as stream:
+            stream.write(content)
+        assert (tmp_path / "run").is_symlink()
+        assert [p.read_bytes() for p in (tmp_path / "far").iterdir()] == [content]
+
+
+def test_a_device_or_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with atomic_write(pipe) as stream:
+        stream.write(b"abc")
+    assert os.read(reader, 10) == b"abc"
+    os.close(reader)
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+    assert pipe.is_fifo()
+    (tmp_path / "null").symlink_to("/dev/null")
+    with atomic_write(tmp_path / "null") as stream:
+        stream.write(b"abc")
+    assert Path("/dev/null").is_char_device()
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with pytest.raises(DataError, match=r"cannot write .*run: no space left"), atomic_write(path):

@@ -172,6 +172,23 @@ def test_a_type_that_nobody_knows_is_refused() -> None:
         v.plan("best", rows=10, dim=8)
 
 
+@pytest.mark.parametrize("part", ["HNSW0", "HNSW00", "HNSW1", "HNSW1_SQ8", "IVF2_HNSW0", "NSG0", "RR0", "PCAR0"])
+def test_a_type_that_would_crash_faiss_is_refused_before_it_is_tried(part: str) -> None:
+    with pytest.raises(ConfigError, match=f"--index-type {part},Flat: a part of size 0"):
+        v.plan(f"{part},Flat", rows=300, dim=8)
+
+
+@pytest.mark.parametrize("factory", ["HNSW10,Flat", "HNSW100,Flat", "IVF100,PQ4x08", "PCAR4,Flat"])
+def test_sizes_with_a_zero_in_them_are_sizes(factory: str) -> None:
+    assert v.plan(factory, rows=300, dim=8).factory == factory
+
+
+def test_scores_beyond_float32_are_refused() -> None:
+    big = np.full((2, 4), 1e30, np.float32)
+    with pytest.raises(DataError, match="scale down the vectors"):
+        v.exact_scores(big[0], big)
+
+
 @pytest.mark.parametrize(("factory", "message"), [("IVF64,Flat", "from 10 passages"), ("PQ4", "cannot leave deleted")])
 def test_a_type_that_cannot_be_built_is_refused(factory: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
