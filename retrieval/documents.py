@@ -147,6 +147,15 @@ class DocumentStream:
         """
         self._log.write_rejects(path)
 
+    def check_apart(self, path: str | Path) -> None:
+        """Refuses a place to write that is one of the sources.
+
+        Raises:
+            ConfigError: it is; the source would be lost.
+        """
+        if os.path.realpath(path) in (os.path.realpath(s.path) for s in self._sources if s.path != STANDARD_INPUT):
+            raise ConfigError(f"{shown_file(os.fspath(path))} is a corpus and would be overwritten; give another file")
+
     def also_known(self, doc_ids: pa.Array | pa.ChunkedArray) -> None:
         """Makes ids of an index count as taken: a document with one of them is a bad record."""
         self._known.add(doc_ids)

@@ -165,6 +165,8 @@ def build_index(
         source = EncodedPassages(encoder)
     plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     stream = DocumentStream(_sources(corpus), documents)
+    if rejects is not None:
+        stream.check_apart(rejects)
     inputs = stream.fingerprint() if vectors is None else _joint(stream.fingerprint(), ready.fingerprint())
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
         return _fill(writer, stream, source, rejects=rejects, progress=progress)
@@ -217,6 +219,8 @@ def add_documents(
         source = EncodedPassages(encoder or load_encoder(manifest, path, model, encoding))
         require_same_model(manifest, source.encoder, path)
     stream = DocumentStream(_sources(corpus), documents)
+    if rejects is not None:
+        stream.check_apart(rejects)
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
     with writing_index(path, inputs=inputs) as writer:
         if IndexSpec.of(writer.present.manifest) != IndexSpec.of(manifest):

@@ -360,3 +360,14 @@ def test_what_the_operating_system_refuses_is_one_line(tmp_path: Path) -> None:
     ):
         assert "file name too long" in fails(*arguments)
     assert [p.name for p in tmp_path.iterdir()] == ["c.jsonl"]
+
+
+def test_a_corpus_is_not_overwritten_by_its_rejects(tmp_path: Path, tiny: Any) -> None:
+    corpus = write(tmp_path / "corpus.jsonl", [*DOCUMENTS, {"_id": "no text"}])
+    (tmp_path / "link").symlink_to(corpus)
+    before = corpus.read_bytes()
+    for source, rejects in ((corpus, corpus), (corpus, tmp_path / "link"), (tmp_path, corpus)):
+        options = ("--model", tiny("mean"), "--on-bad", "skip", "--rejects", rejects)
+        assert "would be overwritten" in fails("build-index", source, tmp_path / "index", *options)
+    assert corpus.read_bytes() == before
+    assert not (tmp_path / "index").exists()
