@@ -223,9 +223,23 @@ class Writer:
             ConfigError: The index type cannot be built from these vectors.
             DataError: A place that cannot be written.
         """
+        self._notice_other_types()
         old = [] if self.base is None else list(self.base.manifest.segments)
         new = [self._merged()] if self.parts else []
         return self._publish(old, new)
+
+    def _notice_other_types(self) -> None:
+        """Say which columns have another type than in the documents that are there: filters on them stop working."""
+        if self.base is None or not self.parts:
+            return
+        there = {field.name: field for field in self.base.schema}
+        for field in unify([self._open_part(part).schema for part in self.parts]):
+            known = there.get(field.name, field)
+            if known.type != field.type and not {pa.null()} & {known.type, field.type}:
+                self.notices.append(
+                    f"column {field.name} is {field.type} here and {known.type} in the index: "
+                    "filters on it will be refused"
+                )
 
     def compact(self) -> Manifest:
         """Rewrite the live rows into one segment, free of tombstones, and publish it."""
@@ -336,7 +350,12 @@ class Writer:
         rows = Rows([*opened, *(Segment(self.staging, e, dim=self.spec.dim) for e in new)], dim=self.spec.dim)
         log.info("building %s over %d passages", chosen.factory, total)
         built = ApproximateIndex.build(chosen.factory, rows)
-        sample = np.sort(np.random.default_rng(0).choice(total, min(_RECALL_SAMPLE, total), replace=False))
+        with_text = np.concatenate(
+            [np.arange(s.rows) + o if s.without_text is None else np.flatnonzero(~s.without_text) + o
+             for s, o in zip(rows.segments, rows.starts, strict=False)]
+        )  # fmt: skip
+        size = min(_RECALL_SAMPLE, len(with_text))
+        sample = np.sort(np.random.default_rng(0).choice(with_text, size, replace=False))
         recall = tune(built, rows, _neighbours(rows, sample), sample)
         name = f"ann/{self._segment_id}.faiss"
         entry = ApproximateEntry(
@@ -368,12 +387,14 @@ class Writer:
         with writing(self.staging):
             _remove(self.staging)
 
-    def abandon(self) -> None:
+    def abandon(self, error: BaseException) -> None:
         """After an error: keep whole parts for the next try, remove the folder if there are none to be used."""
         if self.parts and self._repeatable:
             documents = sum(part.documents for part in self.parts)
             log.warning("%d documents are encoded and kept: repeat the command to go on after them", documents)
         else:
+            if isinstance(error, KeyboardInterrupt):
+                log.warning("stopped before the first checkpoint: nothing is kept")
             _remove(self.staging)
 
 
@@ -453,8 +474,8 @@ def writing_index(
         try:
             writer.resume(inputs)
             yield writer
-        except BaseException:
-            writer.abandon()
+        except BaseException as error:
+            writer.abandon(error)
             raise
         if not writer.parts:  # perhaps nothing to commit was found, and what a killed writer left is still there
             with writing(writer.staging):

@@ -161,9 +161,11 @@ class Index:
                 table = table.append_column(field, pa.nulls(table.num_rows, field.type))
         try:
             kept = pyarrow.dataset.dataset(table).to_table(columns={"keep": where})["keep"]
+            if not (pa.types.is_boolean(kept.type) or pa.types.is_null(kept.type)):
+                raise pa.ArrowTypeError(f"it gives {kept.type}, not true or false")
             return pc.fill_null(kept.cast(pa.bool_()), False).to_numpy()  # type: ignore[no-any-return]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
-            columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
+            columns = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
             reason = str(error).splitlines()[0]
             raise DataError(
                 f"the filter {where} does not fit the columns of {self.path}: {reason}; there are {columns}"

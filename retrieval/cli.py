@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -42,6 +43,9 @@ class _Commands(click.Group):
                 raise
             where = f"{error.filename}: " if error.filename else ""
             raise _Failure(f"{where}{(error.strerror or str(error)).lower()}") from error
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -311,7 +315,9 @@ def info_command(index: str, verify: bool, as_json: bool) -> None:
 @click.argument("index")
 @click.argument("text", required=False)
 @click.option("--queries", type=click.Path(), help="File of queries (JSONL or TSV with ids), or - for standard input.")
-@click.option("--vectors", type=click.Path(), help="File of query vectors (.npy) instead of texts.")
+@click.option(
+    "--vectors", type=click.Path(), help="File of query vectors instead of texts: .npy, or .parquet with ids."
+)
 @click.option("-k", "--k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for each query.")
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
 @click.option(
@@ -356,8 +362,8 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
         shown = _queries(text, queries)
         asked = list(shown.values())
     else:
-        asked = read_query_vectors(vectors)
-        shown = {str(number): None for number in range(1, len(asked) + 1)}
+        names, asked = read_query_vectors(vectors)
+        shown = dict.fromkeys(names)
     reranker = None if options["reranker"] == "none" else options["reranker"]
     retriever = Retriever.open(
         index,
@@ -438,7 +444,7 @@ def _say_cut(retriever: Any) -> None:
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="Documents re-ordered for each query.",
+    help="Documents re-ordered for each query; those below follow in their old order, with scores made up for it.",
 )
 @click.option("--output", required=True, type=click.Path(), help="The new run.")
 @click.option("--run-tag", default="retrieve", show_default=True, help="Its last column.")
@@ -457,6 +463,8 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     from retrieval.reranking import passages_of, rerank_run, within_depth
     from retrieval.runs import read_queries, read_run, write_run
 
+    if Path(output).exists() and Path(output).samefile(run):
+        raise ConfigError(f"--output {output} is the run itself; give another file")
     first, texts_of_queries = read_run(run), read_queries(queries)
     documents = _document_settings(options)
     texts = passages_of(within_depth(first, options["depth"]), corpus, documents=documents)
@@ -465,7 +473,7 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     write_run(output, results, options["run_tag"])
     cut = {name: count for name, count in reranker.notices.items() if count}
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(cut.items()))
-    say(f"{len(results):,} queries re-ordered, written to {output}; {counts}")
+    say(f"{len(results):,} queries re-ordered, written to {output}{'; ' if counts else ''}{counts}")
 
 
 @main.command("doctor")

@@ -156,12 +156,15 @@ class BiEncoder:
         )
         return cls(loaded, settings=settings, sha256=fingerprint(resolved.folder), path=resolved.path)
 
-    def encode_documents(self, titles: Sequence[str], texts: Sequence[str]) -> PassageVectors:
+    def encode_documents(
+        self, titles: Sequence[str], texts: Sequence[str], *, progress: Callable[[float], None] | None = None
+    ) -> PassageVectors:
         """Encode documents, each as ``document prompt + title + " " + text``, long ones as several passages.
 
         Args:
             titles: One title a document; blank ones are left out.
             texts: One text a document.
+            progress: Called after each batch with the share of the work that is done, 0 to 1.
 
         Returns:
             Passages in document order; none for a document that is blank in title and text.
@@ -176,7 +179,9 @@ class BiEncoder:
         for start in range(0, len(texts), _SLICE):
             self._tokenize_documents(passages, start, titles[start : start + _SLICE], texts[start : start + _SLICE])
         prompt = self.settings.document_prompt or ""
-        vectors = self._embed(passages.tokens, prompt, lambda row: f"document {passages.parent[row] + 1} of the call")
+        vectors = self._embed(
+            passages.tokens, prompt, lambda row: f"document {passages.parent[row] + 1} of the call", progress
+        )
         return PassageVectors(
             parent=np.array(passages.parent, dtype=np.int64),
             start=np.array(passages.start, dtype=np.int64),
@@ -301,13 +306,20 @@ class BiEncoder:
                     f"special tokens and {size} of the prompt {prompt!r} must leave room for the text"
                 )
 
-    def _embed(self, tokens: Sequence[np.ndarray], prompt: str, what: Callable[[int], str]) -> np.ndarray:
+    def _embed(
+        self,
+        tokens: Sequence[np.ndarray],
+        prompt: str,
+        what: Callable[[int], str],
+        progress: Callable[[float], None] | None = None,
+    ) -> np.ndarray:
         """Vectors of token sequences, equal ones encoded once.
 
         Args:
             tokens: Token ids without special tokens, each (length,) int32.
             prompt: The prompt that all of them start with.
             what: Names a sequence, for messages.
+            progress: Called after each batch with the share of the tokens that is done.
 
         Returns:
             (n, dim) float32.
@@ -329,6 +341,7 @@ class BiEncoder:
             lengths,
             lambda some: self._model.forward([unique[row] for row in some], prompt_length=skipped),
             model=self._model.name,
+            progress=progress,
         )
         if self.metric == "cosine":
             with np.errstate(invalid="ignore"):

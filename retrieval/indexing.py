@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -138,7 +139,7 @@ def build_index(
         settings: How the index is made.
         overwrite: Replace an index at `path`, once the new one is complete.
         rejects: With `on_bad="skip"`: where the rejected records go, with reasons, as JSONL.
-        progress: Called after each part.
+        progress: Called as documents are encoded and written.
 
     Raises:
         ConfigError: Settings that do not fit, or `path` is taken.
@@ -199,7 +200,7 @@ def add_documents(
         encoding: How the encoder runs (device, dtype, batch_tokens, trust_remote_code); the rest is the index's.
         vector_field: Name of the vectors' column in a Parquet file.
         rejects: Where rejected records go.
-        progress: Called after each part.
+        progress: Called as documents are encoded and written.
 
     Raises:
         DataError: As in `build_index`; and an id that is in the index already, without `upsert`.
@@ -244,10 +245,17 @@ def delete_documents(doc_ids: Iterable[str], path: str | Path) -> DeleteReport:
     """Delete documents by id; unknown ids are reported, not an error.
 
     Raises:
+        ConfigError: One string instead of a list.
+        DataError: An id that is no string.
         IndexFormatError: No index at `path`, or a damaged one.
         IndexLockedError: Another process is writing to `path`.
     """
+    if isinstance(doc_ids, str):
+        raise ConfigError(f"doc_ids is the string {doc_ids!r}; give a list of ids")
     wanted = list(dict.fromkeys(doc_ids))
+    for doc_id in wanted:
+        if not isinstance(doc_id, str):
+            raise DataError(f"id {doc_id!r} is {type(doc_id).__name__}; ids are strings, {str(doc_id)!r} for this one")
     with writing_index(Path(path).expanduser()) as writer:
         base = writer.present
         rows = base.find(wanted)
@@ -281,7 +289,13 @@ def _warn(notices: Sequence[str]) -> None:
 
 
 def _sources(corpus: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [corpus] if isinstance(corpus, str | Path) else list(corpus)
+    sources = [corpus] if isinstance(corpus, str | Path) else list(corpus)
+    for source in sources:
+        if not isinstance(source, str | Path):
+            raise ConfigError(
+                f"corpus holds a {type(source).__name__}; expected paths: write documents from memory to a JSONL file"
+            )
+    return sources
 
 
 def _joint(*parts: str | None) -> str | None:
@@ -339,17 +353,22 @@ def _fill(
     kept = sum(part.documents for part in writer.parts)
     source.skip(kept)
     done = kept
+    share = 0.0  # of the input, up to the end of the last part
 
-    def report(stage: str) -> None:
+    def report(stage: str, within: float = 0.0, size: int = 0) -> None:
         if progress is not None:
-            progress(Progress(documents=done, kept=kept, share=stream.share_read, stage=stage))
+            read = stream.share_read  # the part that is encoded is read already
+            now = None if read is None else share + within * (read - share)
+            progress(Progress(documents=done + int(within * size), kept=kept, share=now, stage=stage))
 
     report("documents")
     fresh = _after_kept(stream, writer)
     for part in cut_parts(fresh, source.part_documents, source.part_bytes):
-        passages, vectors, empty = as_rows(part, source.passages(part), writer.spec.dim)
+        found = source.passages(part, functools.partial(report, "documents", size=part.num_rows))
+        passages, vectors, empty = as_rows(part, found, writer.spec.dim)
         writer.add(passages, vectors, documents=part.num_rows, empty=empty)
         done += part.num_rows
+        share = stream.share_read or 0.0
         report("documents")
     source.finish()
     if rejects is not None:

@@ -8,7 +8,7 @@ bytes as an undisturbed one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 
 from retrieval.chunking import PassageVectors
 from retrieval.columns import conform, unify
+from retrieval.encoder import BiEncoder
 from retrieval.errors import DataError, ModelError
 from retrieval.matching import Encoder
 from retrieval.vectorfile import VectorFile, unit_rows
 
 PART_DOCUMENTS = 2048
-_PART_BYTES = 8 * 2**20  # of text, so that long documents make smaller parts
+_PART_BYTES = 2 * 2**20  # of text, so that long documents make smaller parts
 _VECTOR_PART_DOCUMENTS = 65_536
 _VECTOR_PART_BYTES = 64 * 2**20
 _TAKE_ROWS = 1024  # Arrow's take cannot return more than 2 GiB of text
@@ -38,8 +39,8 @@ class PassageSource(Protocol):
     def skip(self, documents: int) -> None:
         """Leave out the documents of parts that are taken over."""
 
-    def passages(self, documents: pa.Table) -> PassageVectors:
-        """Return the passages of the next documents."""
+    def passages(self, documents: pa.Table, progress: Callable[[float], None]) -> PassageVectors:
+        """Return the passages of the next documents; `progress` hears which share of them is done."""
 
     def finish(self) -> None:
         """Check that nothing is left over."""
@@ -61,10 +62,14 @@ class EncodedPassages:
     def skip(self, documents: int) -> None:
         """See `PassageSource`."""
 
-    def passages(self, documents: pa.Table) -> PassageVectors:
+    def passages(self, documents: pa.Table, progress: Callable[[float], None]) -> PassageVectors:
         """See `PassageSource`."""
         try:
-            found = self.encoder.encode_documents(documents["title"].to_pylist(), documents["text"].to_pylist())
+            titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
+            if isinstance(self.encoder, BiEncoder):
+                found = self.encoder.encode_documents(titles, texts, progress=progress)
+            else:
+                found = self.encoder.encode_documents(titles, texts)
         except (DataError, ModelError) as error:  # the encoder counts documents, people know them by their ids
             named = re.sub(r"document (\d+) of the call", lambda m: _document(documents, int(m[1]) - 1), str(error))
             raise type(error)(named) from error
@@ -100,7 +105,7 @@ class ReadyPassages:
         """See `PassageSource`."""
         self._ready.skip(documents)
 
-    def passages(self, documents: pa.Table) -> PassageVectors:
+    def passages(self, documents: pa.Table, progress: Callable[[float], None]) -> PassageVectors:
         """See `PassageSource`."""
         vectors = self._ready.take(documents["doc_id"], unit=self._cosine)
         lengths = pc.utf8_length(documents["text"]).to_numpy().astype(np.int64)

@@ -139,7 +139,9 @@ class Retriever:
             IndexMismatchError: A vector of another dimension, or another model than the index's.
             ModelError: The model cannot be loaded, or a model gives something else than finite numbers.
         """
-        queries: Sequence[str] | np.ndarray = [query] if isinstance(query, str) else np.asarray(query)[None, :]
+        if not isinstance(query, str | np.ndarray):
+            raise ConfigError(f"query is {type(query).__name__}; expected a text or a vector (numpy array)")
+        queries: Sequence[str] | np.ndarray = [query] if isinstance(query, str) else query[None]
         return self.search_many(queries, k, where=where, rerank=rerank, rerank_depth=rerank_depth)[0]
 
     def search_many(
@@ -162,14 +164,21 @@ class Retriever:
             rerank_depth: How many hits are re-ordered, at least k.
             names: What notices call the queries, such as their ids; None: their numbers, from 1.
         """
-        if k < 1 or rerank_depth < 1:
-            raise ConfigError(f"k is {k} and rerank_depth {rerank_depth}; both must be at least 1")
+        for name, number in (("k", k), ("rerank_depth", rerank_depth)):
+            if not isinstance(number, int | np.integer) or number < 1:
+                raise ConfigError(f"{name} is {number!r}; expected a whole number of at least 1")
         if rerank and self.reranker is None:
             raise ConfigError("rerank=True needs a reranker: Retriever.open(path, reranker=MODEL)")
         if isinstance(queries, np.ndarray) and self.reranker is not None and rerank is not False:
             raise ConfigError("a reranker reads texts: search with a text, or with rerank=False")
         if isinstance(queries, str):
             raise ConfigError("search_many takes a list of queries; use search for one")
+        if not isinstance(queries, np.ndarray):
+            for query in queries:
+                if not isinstance(query, str):
+                    raise ConfigError(
+                        f"a query is {type(query).__name__}; expected texts, or an array (q, dim) of vectors"
+                    )
         if isinstance(queries, np.ndarray):
             queries = self._comparable(queries)
         results: list[list[Hit]] = []

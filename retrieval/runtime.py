@@ -102,7 +102,7 @@ def run_batches(
     forward: Callable[[np.ndarray], np.ndarray],
     *,
     model: str,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> np.ndarray:
     """Run every batch and put the results in the texts' order, with smaller batches where memory runs out.
 
@@ -111,7 +111,7 @@ def run_batches(
         lengths: (n,) tokens of each text.
         forward: Takes positions (batch,), returns (batch, ...) float32 in the same order.
         model: The model's name, for messages.
-        progress: Called after each batch with the number of texts just done.
+        progress: Called after each batch with the share of the tokens that is done.
 
     Returns:
         (n, ...) float32; (0,) where there are no batches.
@@ -120,6 +120,7 @@ def run_batches(
         ModelError: A single text does not fit into memory.
     """
     results: np.ndarray | None = None
+    done = 0  # tokens
     limit: int | None = None  # tokens a batch may hold, once memory ran out
     waiting = list(reversed(batches))
     while waiting:
@@ -138,7 +139,8 @@ def run_batches(
             results = np.empty((len(lengths), *part.shape[1:]), dtype=np.float32)
         results[rows] = part
         if progress is not None:
-            progress(len(rows))
+            done += int(lengths[rows].sum())
+            progress(done / max(1, int(lengths.sum())))
     return np.empty(0, dtype=np.float32) if results is None else results
 
 

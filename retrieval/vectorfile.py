@@ -239,18 +239,24 @@ def unit_rows(vectors: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
     return vectors
 
 
-def read_query_vectors(path: str | Path) -> np.ndarray:
-    """Read query vectors from a .npy file as (q, dim) float32.
+def read_query_vectors(path: str | Path) -> tuple[list[str], np.ndarray]:
+    """Read query vectors: from .npy numbered from 1, from Parquet with their ids.
+
+    Returns:
+        The q ids, and the vectors (q, dim) float32.
 
     Raises:
         DataError: No such file, or no array of numbers (q, dim).
     """
     file = VectorFile.open(path)
-    vectors, _ = file._next(file._rows)
+    vectors, ids = file._next(file._rows)
     if not np.isfinite(vectors).all():
         row = int(np.argmin(np.isfinite(vectors).all(axis=1)))
         raise DataError(f"{path}: row {row + 1} holds NaN or infinity")
-    return vectors
+    names = ids or [str(number) for number in range(1, len(vectors) + 1)]
+    if len(set(names)) < len(names):
+        raise DataError(f"{path}: an id occurs twice; query ids must differ")
+    return names, vectors
 
 
 def _is_vector(kind: pa.DataType) -> bool:

@@ -96,6 +96,8 @@ def test_a_filter_that_does_not_fit_is_one_clear_line(tmp_path: Path) -> None:
         retriever.search(unit(1)[0], where=pc.field("colour") == "red")
     with pytest.raises(DataError, match="does not fit"):
         retriever.search(unit(1)[0], where=pc.field("year") == "red")
+    with pytest.raises(DataError, match="gives int64, not true or false"):
+        retriever.search(unit(1)[0], where=pc.field("year"))
     with pytest.raises(DataError, match=r"'year > 3' is no predicate; expected one as pyarrow"):
         retriever.search(unit(1)[0], where="year > 3")  # type: ignore[arg-type]
 

@@ -16,27 +16,36 @@ from pathlib import Path
 
 import numpy as np
 
+# Peak resident memory of this program. Linux hands ru_maxrss of the parent down to a child, so VmHWM is read there.
+PEAK = """
+def peak_mb():
+    import pathlib, resource, sys
+    status = pathlib.Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on macOS
+"""
 BUILD = """
-import json, resource, sys, time
+import json, sys, time
 from retrieval import IndexSettings, build_index
 corpus, vectors, index, kind = sys.argv[1:]
 start = time.monotonic()
 report = build_index(corpus, index, vectors=vectors, settings=IndexSettings(index_type=kind), overwrite=True)
 print(json.dumps({"seconds": time.monotonic() - start, "recall": report.recall_at_10,
-                  "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+                  "peak_mb": peak_mb()}))
 """
 OPEN = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np
 import pyarrow.compute
 from retrieval.index.reader import Index
 from retrieval.index.vectors import faiss
 faiss()
-imports = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+imports = peak_mb()
 start = time.monotonic()
 index = Index.open(sys.argv[1])
 opened = time.monotonic() - start
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - imports
+memory = peak_mb() - imports
 queries = np.load(sys.argv[2])
 index.search(queries[:1], 10)
 start = time.monotonic()
@@ -68,7 +77,7 @@ def make(folder: Path, passages: int, dim: int) -> tuple[Path, Path]:
 
 
 def run(code: str, *arguments: object) -> dict[str, float]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
+    command = [sys.executable, "-c", PEAK + code, *map(str, arguments)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
