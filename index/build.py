@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from retrieval.columns import unify
 from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import atomic_write, sync_folder, sync_parents, writer_lock, writing
+from retrieval.index.approximate import ApproximateIndex, plan, tune
 from retrieval.index.manifest import (
     MANIFEST,
     ApproximateEntry,
@@ -34,7 +35,7 @@ from retrieval.index.manifest import (
 )
 from retrieval.index.reader import Index, exact_search
 from retrieval.index.segment import Rows, Segment, write_file, write_segment
-from retrieval.index.vectors import ApproximateIndex, VectorDtype, checked, plan, tune
+from retrieval.index.vectors import VectorDtype, checked
 
 log = logging.getLogger(__name__)
 

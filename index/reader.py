@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from retrieval.columns import is_json
 from retrieval.errors import DataError, IndexFormatError
+from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
-from retrieval.index.vectors import ApproximateIndex, checked, exact_scores
+from retrieval.index.vectors import checked, exact_scores
 from retrieval.ranking import Candidate, best_passages
 
 _OPEN_TRIES = 20  # a writer may commit, and remove what is no longer listed, while a reader opens

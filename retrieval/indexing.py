@@ -15,9 +15,10 @@ import pyarrow as pa
 from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
+from retrieval.index.approximate import plan
 from retrieval.index.build import IndexSpec, Writer, check_free, writing_index
 from retrieval.index.manifest import MANIFEST, Manifest
-from retrieval.index.vectors import VectorDtype, plan
+from retrieval.index.vectors import VectorDtype
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
 from retrieval.vectorfile import VectorFile
