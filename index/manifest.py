@@ -145,7 +145,10 @@ class Manifest:
         try:
             data = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            raise IndexFormatError(_no_index(folder)) from None
+            why = _no_index(folder)
+            if path.exists():  # a first build was published between our two looks
+                return cls.read(folder)
+            raise IndexFormatError(why) from None
         except OSError as error:
             raise unreadable(path, error) from error
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from retrieval.tables import ID_NAMES
 _BATCH_ROWS = 4096
 
 
-class VectorFile:
+class VectorFile(ABC):
     """Vectors in the order of the documents.
 
     Attributes:
@@ -121,9 +122,9 @@ class VectorFile:
         if self._position < self._rows:
             raise DataError(f"{self.path} has {self._rows} vectors, the corpus only {self._position} documents")
 
+    @abstractmethod
     def _next(self, count: int) -> tuple[np.ndarray, list[str] | None]:
         """Read the next `count` vectors (n, dim) float32, n smaller at the end, and their ids where there are some."""
-        raise NotImplementedError
 
 
 class _NumpyVectors(VectorFile):
