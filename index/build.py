@@ -461,12 +461,7 @@ def writing_index(
     with contextlib.ExitStack() as stack:
         exists = _lock(stack, path)
         if spec is not None:
-            if exists and not overwrite:
-                raise ConfigError(
-                    f"{path} is an index already; give --overwrite to replace it, or extend it with `retrieve add`"
-                )
-            if not exists:
-                check_free(path)
+            check_target(path, overwrite=overwrite)
             writer = Writer(path, None, spec, generation=_next_generation(path) if exists else 1)
         else:
             base = Index.open(path)
@@ -492,6 +487,20 @@ def _next_generation(path: Path) -> int:
     except IndexFormatError:
         used = [int(folder.name) for folder in (path / "segments").glob("*") if folder.name.isdigit()]
         return max(used, default=1) + 1
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Refuse a path at which no new index may be made.
+
+    Raises:
+        ConfigError: An index is there and may not be overwritten, or something that is no index.
+    """
+    if not (path / MANIFEST).exists():
+        check_free(path)
+    elif not overwrite:
+        raise ConfigError(
+            f"{path} is an index already; give --overwrite to replace it, or extend it with `retrieve add`"
+        )
 
 
 def check_free(path: Path) -> None:

@@ -16,8 +16,8 @@ from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.index.approximate import plan
-from retrieval.index.build import IndexSpec, Writer, check_free, writing_index
-from retrieval.index.manifest import MANIFEST, Manifest
+from retrieval.index.build import IndexSpec, Writer, check_target, writing_index
+from retrieval.index.manifest import Manifest
 from retrieval.index.vectors import VectorDtype
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
@@ -149,13 +149,7 @@ def build_index(
         IndexLockedError: Another process is writing to `path`.
     """
     path = Path(path).expanduser()
-    if (path / MANIFEST).exists():
-        if not overwrite:
-            raise ConfigError(
-                f"{path} is an index already; give --overwrite to replace it, or extend it with `retrieve add`"
-            )
-    else:
-        check_free(path)
+    check_target(path, overwrite=overwrite)  # before a model is loaded; under the lock it is looked at again
     if vectors is not None:
         ready = VectorFile.open(vectors, column=settings.vector_field)
         documents = ready.document_settings(documents)
