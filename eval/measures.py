@@ -38,7 +38,7 @@ class Measure:
     """A metric with its parameters; `str` gives its one spelling, such as `ndcg@10` or `mrr@10-l2`.
 
     Attributes:
-        name: ndcg (linear gain), ndcg_burges (exponential), mrr, recall, precision, map, hit_rate, r-precision or bpref.
+        name: ndcg (linear gain), ndcg_burges (exponential), mrr, recall, precision, map, hit_rate, r-precision, bpref.
         k: The cut-off in hits; 0: none.
         level: The smallest grade that counts as relevant. nDCG takes grades below it as 0.
     """

@@ -1,11 +1,43 @@
-"""Metrics: a run and judgements in, numbers out."""
+"""Metrics: a run and judgements in, numbers out.
+
+The formulas are ranx's (this is the only module that imports it), its input is ours. ranx orders equal scores by
+chance of a dictionary, stops at a query without hits or without judgements, compiles without a word, and dies when
+two threads call it. So the rules are applied here, before it sees anything: score descending, then doc_id
+descending (trec_eval's order); the mean over all judged queries, those without hits at 0; grades below the level
+are no gain. Results agree with trec_eval's (`tests/test_metrics.py` compares them to 1e-9).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from retrieval.errors import DataError, MissingDependencyError
+from retrieval.eval.measures import Measure, parse_measures
+
+log = logging.getLogger(__name__)
+
+DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@100")
+
+_SHOWN = 5  # query ids in a message
+_running = threading.Lock()  # numba's default threading layer ends the process when two threads are in it
+
+
+def _new_lock() -> None:
+    global _running  # a child must not wait for a thread that it does not have
+    _running = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +64,42 @@ class Counts:
     ignored_identical: bool = False
     tied: Mapping[int, int] = field(default_factory=dict)
 
+    def notices(self) -> list[str]:
+        """Say in sentences what a reader should know before trusting a mean."""
+        said = []
+        if self.without_hits:
+            said.append(f"{_queries(self.without_hits, 'judged ')} no hits and score 0: {_listed(self.without_hits)}")
+        if self.without_relevant:
+            said.append(
+                f"{_queries(self.without_relevant, 'judged ')} no relevant document and score 0: "
+                f"{_listed(self.without_relevant)}"
+            )
+        if self.unjudged:
+            said.append(f"{_queries(self.unjudged, '')} no judgements and are left out: {_listed(self.unjudged)}")
+        if self.missing_documents:
+            said.append(f"{self.missing_documents:,} judged documents are not in the corpus and can never be found")
+        if self.identical_ids:
+            done = "were left out" if self.ignored_identical else "count like any other (--ignore-identical-ids)"
+            said.append(f"{self.identical_ids:,} hits have the id of their query and {done}")
+        for k, count in self.tied.items():
+            said.append(
+                f"{count:,} queries have equal scores on both sides of the cut at {k}; the larger doc_id comes first"
+            )
+        return said
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts for `json.dumps`."""
+        return {
+            "queries": self.queries,
+            "without_hits": list(self.without_hits),
+            "without_relevant": list(self.without_relevant),
+            "unjudged": list(self.unjudged),
+            "missing_documents": self.missing_documents,
+            "identical_ids": self.identical_ids,
+            "ignored_identical": self.ignored_identical,
+            "tied": {str(k): count for k, count in self.tied.items()},
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -50,8 +118,16 @@ class Scores:
     counts: Counts
 
     def of(self, metric: str) -> np.ndarray:
-        """Return one metric of every query, (queries,) float64."""
-        return self.values[self.metrics.index(metric)]
+        """Return one metric of every query, (queries,) float64.
+
+        Raises:
+            ConfigError: No such metric, or one that was not asked for.
+        """
+        name = metric if metric in self.metrics else str(parse_measures(metric)[0])
+        if name not in self.metrics:
+            raise DataError(f"{name} was not evaluated; there are {', '.join(self.metrics)}")
+        row: np.ndarray = self.values[self.metrics.index(name)]
+        return row
 
     def mean(self, metric: str) -> float:
         """Return a metric's mean over the judged queries."""
@@ -64,3 +140,191 @@ class Scores:
     def by_query(self, metric: str) -> dict[str, float]:
         """Return a metric by query_id."""
         return dict(zip(self.query_ids, self.of(metric).tolist(), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return means, values by query and counts for `json.dumps`."""
+        columns = {metric: self.of(metric).tolist() for metric in self.metrics}
+        return {
+            "means": self.means(),
+            "by_query": {
+                query_id: {metric: columns[metric][number] for metric in self.metrics}
+                for number, query_id in enumerate(self.query_ids)
+            },
+            "counts": self.counts.to_dict(),
+        }
+
+
+def evaluate(
+    qrels: Mapping[str, Mapping[str, int]],
+    run: Mapping[str, Mapping[str, float]],
+    metrics: str | Iterable[str] = DEFAULT_METRICS,
+    *,
+    relevance_level: int = 1,
+    ignore_identical_ids: bool = False,
+    doc_ids: Collection[str] | None = None,
+) -> Scores:
+    """Score a run against judgements.
+
+    Gains of `ndcg` are the grades (linear, Järvelin and Kekäläinen 2002, as trec_eval), of `ndcg_burges` 2^grade - 1
+    (Burges et al. 2005). Equal scores are ordered by doc_id, descending; what order the run comes in does not
+    matter. The first use of a metric on a machine compiles it, a few seconds, and is announced.
+
+    Args:
+        qrels: Grade by doc_id by query_id; `retrieval.read_qrels` reads files. Negative grades are not relevant.
+        run: Score by doc_id by query_id, higher is better; `retrieval.read_run` reads files.
+        metrics: Names in any common spelling, such as "ndcg@10,mrr@10".
+        relevance_level: The smallest grade that is relevant, for metrics that do not say (`mrr@10-l2`).
+        ignore_identical_ids: Leave out hits whose doc_id is the query's id, as BEIR does where queries are documents.
+        doc_ids: The ids of the corpus, to count judged documents that cannot be found.
+
+    Raises:
+        ConfigError: No such metric.
+        DataError: No judgements, a grade that is no whole number, a score that is no number, or no query in common.
+        MissingDependencyError: ranx is not installed.
+    """
+    measures = parse_measures(metrics, relevance_level)
+    if not qrels:
+        raise DataError("no judgements; expected grades by doc_id by query_id")
+    if run and not any(query_id in qrels for query_id in run):
+        raise DataError(
+            f"judgements and run have no query in common: {next(iter(qrels))!r} is a query of the judgements, "
+            f"{next(iter(run))!r} of the run"
+        )
+    depth = None if any(m.k == 0 for m in measures) else max(m.k for m in measures)
+    tied = dict.fromkeys(sorted({m.k for m in measures if m.k}), 0)
+    judged: list[np.ndarray] = []  # of each query: (its judged documents, 2): number from 1 and grade, best first
+    ranked: list[np.ndarray] = []  # of each query: (hits, 2): number or 0 and a score, best first
+    identical = 0
+    for query_id, grades in qrels.items():
+        hits = run.get(query_id, {})
+        if query_id in hits:
+            identical += 1
+            if ignore_identical_ids:
+                hits = {doc_id: score for doc_id, score in hits.items() if doc_id != query_id}
+        grades = _whole(query_id, grades)
+        ordered = sorted((grade, doc_id) for doc_id, grade in grades.items() if grade >= 0)[::-1]
+        numbers = {doc_id: number for number, (_, doc_id) in enumerate(ordered, 1)}
+        judged.append(np.array([(number, grade) for number, (grade, _) in enumerate(ordered, 1)], float).reshape(-1, 2))
+        descending = _descending(query_id, hits)
+        ranked.append(_ranked(hits, descending, numbers, depth))
+        for k in tied:
+            tied[k] += len(descending) > k and descending[k - 1] == descending[k]
+    counts = Counts(
+        queries=len(qrels),
+        without_hits=tuple(query_id for query_id in qrels if not run.get(query_id)),
+        without_relevant=tuple(q for q, rows in zip(qrels, judged, strict=True) if not _any(rows, relevance_level)),
+        unjudged=tuple(query_id for query_id in run if query_id not in qrels),
+        missing_documents=None if doc_ids is None else len({d for g in qrels.values() for d in g if d not in doc_ids}),
+        identical_ids=identical,
+        ignored_identical=ignore_identical_ids,
+        tied={k: count for k, count in tied.items() if count},
+    )
+    values = np.stack([_values(measure, judged, ranked) for measure in measures])
+    return Scores(metrics=tuple(map(str, measures)), query_ids=tuple(qrels), values=values, counts=counts)
+
+
+def _whole(query_id: str, grades: Mapping[str, int]) -> dict[str, int]:
+    for doc_id, grade in grades.items():
+        if isinstance(grade, str) or not grade == grade // 1 or abs(grade) == float("inf"):
+            raise DataError(f"query {query_id!r}, document {doc_id!r}: the grade {grade!r} is not a whole number")
+    return {doc_id: int(grade) for doc_id, grade in grades.items()}
+
+
+def _descending(query_id: str, hits: Mapping[str, float]) -> np.ndarray:
+    """Return the scores of a query's hits, best first, (n,) float64."""
+    try:
+        scores = np.fromiter(hits.values(), np.float64, len(hits))
+    except (TypeError, ValueError):
+        scores = np.array([np.nan])
+    if np.isnan(scores).any():
+        wrong = next(((doc_id, s) for doc_id, s in hits.items() if not isinstance(s, float | int) or s != s), None)
+        raise DataError(f"query {query_id!r}: a score is not a number: {wrong!r}")
+    scores.sort()
+    return scores[::-1]
+
+
+def _ranked(
+    hits: Mapping[str, float], descending: np.ndarray, numbers: Mapping[str, int], depth: int | None
+) -> np.ndarray:
+    """Lay out a query's hits for ranx, best first: (n, 2), the judged document's number, or 0, and a score.
+
+    Ranks come from the sorted scores; only where a judged document ties is the whole list ordered by id.
+    """
+    length = len(descending) if depth is None else min(depth, len(descending))
+    rows = np.zeros((length, 2))
+    found = [doc_id for doc_id in numbers if doc_id in hits]
+    if not found or not length:
+        return rows
+    scores = np.array([hits[doc_id] for doc_id in found])
+    above = np.searchsorted(-descending, -scores, side="left")
+    after = np.searchsorted(-descending, -scores, side="right")
+    if (after - above > 1).any():
+        order = sorted(hits, key=lambda doc_id: (hits[doc_id], doc_id), reverse=True)
+        for rank, doc_id in enumerate(order[:length]):
+            rows[rank, 0] = numbers.get(doc_id, 0)
+        return rows
+    for rank, doc_id in zip(above.tolist(), found, strict=True):
+        if rank < length:
+            rows[rank, 0] = numbers[doc_id]
+    return rows
+
+
+def _any(judged: np.ndarray, level: int) -> bool:
+    return bool((judged[:, 1] >= level).any())
+
+
+def _values(measure: Measure, judged: Sequence[np.ndarray], ranked: Sequence[np.ndarray]) -> np.ndarray:
+    """Compute one metric of every query, (queries,) float64; ranx sees only queries that have something to score."""
+    values = np.zeros(len(judged))
+    asked = [n for n, rows in enumerate(judged) if len(ranked[n]) and _any(rows, measure.level)]
+    if not asked:
+        return values
+    kernel = _kernel(measure.name)
+    grades = [judged[n] for n in asked]
+    if measure.name == "bpref":
+        grades = [_with_nonrelevant(rows, measure.level) for rows in grades]
+    with _running, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="unsafe cast from uint64 to int64")  # ranx's own loop variable
+        values[asked] = kernel(_typed(grades), _typed([ranked[n] for n in asked]), measure.k, measure.level)
+    return values
+
+
+def _with_nonrelevant(judged: np.ndarray, level: int) -> np.ndarray:
+    """Add a document that is never found where none is judged not relevant: bpref divides by their number."""
+    if (judged[:, 1] < level).any():
+        return judged
+    return np.vstack([judged, [len(judged) + 1, 0]])
+
+
+def _typed(arrays: Sequence[np.ndarray]) -> Any:
+    from numba.typed import List
+
+    typed = List()
+    for array in arrays:
+        typed.append(array)
+    return typed
+
+
+def _kernel(name: str) -> Callable[..., np.ndarray]:
+    """Return ranx's function; says so when it has to be compiled, which it does once on a machine."""
+    try:
+        from ranx.metrics import metric_switch
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'evaluation needs ranx ({error}); install it with: pip install "retrieve-rerank[eval]"'
+        ) from error
+    function: Callable[..., np.ndarray] = metric_switch(name)
+    compiled = [v for n, v in vars(inspect.getmodule(function)).items() if n.endswith("_parallel")]
+    kept = [path for d in compiled for path in Path(d.stats.cache_path).glob(f"*.{d.__name__}-*.nbi")]
+    if not kept and not any(d.signatures for d in compiled):
+        log.warning("compiling %s, once on this machine; some seconds", name)
+    return function
+
+
+def _queries(query_ids: Sequence[str], kind: str) -> str:
+    return f"1 {kind}query has" if len(query_ids) == 1 else f"{len(query_ids):,} {kind}queries have"
+
+
+def _listed(query_ids: Sequence[str]) -> str:
+    shown = ", ".join(query_ids[:_SHOWN])
+    return shown if len(query_ids) <= _SHOWN else f"{shown} ..."
