@@ -10,6 +10,7 @@ import base64
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Protocol, TypeVar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,10 +77,29 @@ class Candidate:
     row: int
 
 
-def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
+class _Scored(Protocol):
+    """What the rules look at: a `Candidate`, a `Hit`."""
+
+    @property
+    def score(self) -> float: ...
+    @property
+    def doc_id(self) -> str: ...
+    @property
+    def passage(self) -> int: ...
+
+
+S = TypeVar("S", bound=_Scored)
+
+
+def ordered(candidates: Iterable[S]) -> list[S]:
     """Sort by score descending, doc_id descending, passage ascending."""
     by_passage = sorted(candidates, key=lambda c: c.passage)
     return sorted(by_passage, key=lambda c: (c.score, c.doc_id), reverse=True)  # stable: passages stay ascending
+
+
+def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Order one query of a run: `(doc_id, score)`, by score descending, then doc_id descending."""
+    return sorted(scores.items(), key=lambda hit: (hit[1], hit[0]), reverse=True)
 
 
 def best_passages(candidates: Iterable[Candidate]) -> list[Candidate]:

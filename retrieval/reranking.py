@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from retrieval.chunking import joined
@@ -11,7 +11,7 @@ from retrieval.errors import DataError
 from retrieval.index.manifest import MANIFEST
 from retrieval.index.reader import Index
 from retrieval.matching import Reranker, scored
-from retrieval.ranking import Candidate, ordered
+from retrieval.ranking import ranked
 
 
 def rerank_run(
@@ -45,7 +45,7 @@ def rerank_run(
             raise DataError(
                 f"query {query_id!r} of the run is not among the queries; give the queries it was made with"
             )
-        first_stage = [c.doc_id for c in ordered(_candidates(scores))]
+        first_stage = [doc_id for doc_id, _ in ranked(scores)]
         heads[query_id], tails[query_id] = first_stage[:depth], first_stage[depth:]
         for doc_id in heads[query_id]:
             if not texts.get(doc_id):
@@ -55,19 +55,15 @@ def rerank_run(
         pairs = [(queries[query_id], text) for doc_id in head for text in texts[doc_id]]
         logits = iter(scored(reranker, pairs).tolist())
         best = {doc_id: max(next(logits) for _ in texts[doc_id]) for doc_id in head}
-        ranked = [(c.doc_id, c.score) for c in ordered(_candidates(best))]
-        floor = ranked[-1][1] if ranked else 0.0
-        results[query_id] = ranked + [(doc_id, floor - rank) for rank, doc_id in enumerate(tails[query_id], 1)]
+        again = ranked(best)
+        floor = again[-1][1] if again else 0.0
+        results[query_id] = again + [(doc_id, floor - rank) for rank, doc_id in enumerate(tails[query_id], 1)]
     return results
 
 
 def within_depth(run: Mapping[str, Mapping[str, float]], depth: int) -> set[str]:
     """Return the documents that `rerank_run` needs the texts of."""
-    return {c.doc_id for scores in run.values() for c in ordered(_candidates(scores))[:depth]}
-
-
-def _candidates(scores: Mapping[str, float]) -> Iterator[Candidate]:
-    return (Candidate(score=score, doc_id=doc_id, passage=0, row=0) for doc_id, score in scores.items())
+    return {doc_id for scores in run.values() for doc_id, _ in ranked(scores)[:depth]}
 
 
 def passages_of(

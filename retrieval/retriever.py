@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,6 +192,24 @@ class Retriever:
                 log.warning("%d empty queries have no hits: %s", len(blank), _listed(blank))
         return results
 
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """Re-order hits of `search` with the cross-encoder: the second stage by itself.
+
+        Args:
+            query: The text that the hits answer.
+            hits: Any hits with texts; each keeps its `retrieval_score`.
+
+        Returns:
+            All of them, by the cross-encoder's score descending, then doc_id descending.
+
+        Raises:
+            ConfigError: The retriever has no reranker.
+            ModelError: The reranker gives something else than finite scores.
+        """
+        if self.reranker is None:
+            raise ConfigError("rerank needs a reranker: Retriever.open(path, reranker=MODEL)")
+        return next(self._reranked(self.reranker, [query], [hits]))
+
     def _search(
         self,
         queries: Sequence[str] | np.ndarray,
@@ -201,13 +220,13 @@ class Retriever:
     ) -> list[list[Hit]]:
         reranker = None if rerank is False else self.reranker
         vectors, asked = self._vectors(queries)
-        found: list[list[Candidate]] = [[] for _ in queries]
+        found: list[list[Hit]] = [[] for _ in queries]
         fetched = self.index.search(vectors, k if reranker is None else max(k, depth), where=where)
         for position, candidates in zip(asked, fetched, strict=True):
-            found[position] = candidates
+            found[position] = [self._hit(candidate, rank) for rank, candidate in enumerate(candidates, 1)]
         if reranker is None or isinstance(queries, np.ndarray):
-            return [[self._hit(c, rank) for rank, c in enumerate(candidates, 1)] for candidates in found]
-        return list(self._reranked(reranker, queries, found, k))
+            return found
+        return [hits[:k] for hits in self._reranked(reranker, queries, found)]
 
     def _vectors(self, queries: Sequence[str] | np.ndarray) -> tuple[np.ndarray, list[int]]:
         """Return the vectors of the queries that have some content, and these queries' positions."""
@@ -230,43 +249,24 @@ class Retriever:
         return vectors
 
     def _reranked(
-        self, reranker: Reranker, queries: Sequence[str], found: list[list[Candidate]], k: int
+        self, reranker: Reranker, queries: Sequence[str], found: Sequence[Sequence[Hit]]
     ) -> Iterator[list[Hit]]:
-        texts = {c.row: self.index.passage(c.row) for candidates in found for c in candidates}
         pairs = [
-            (query, joined(texts[c.row]["title"], texts[c.row]["text"]))
-            for query, candidates in zip(queries, found, strict=True)
-            for c in candidates
+            (query, joined(hit.title, hit.text)) for query, hits in zip(queries, found, strict=True) for hit in hits
         ]
         scores = scored(reranker, pairs)
-        chances = reranker.probability(scores)
-        start = 0
-        for candidates in found:
-            mine = slice(start, start + len(candidates))
-            start = mine.stop
-            known = {
-                c.row: (c.score, float(s), float(p))
-                for c, s, p in zip(candidates, scores[mine], chances[mine], strict=True)
-            }
-            again = ordered(
-                Candidate(score=known[c.row][1], doc_id=c.doc_id, passage=c.passage, row=c.row) for c in candidates
-            )
-            yield [self._hit(c, rank, *known[c.row]) for rank, c in enumerate(again[:k], 1)]
+        chances = np.asarray(reranker.probability(scores), float)
+        scored_pairs = iter(zip(scores.astype(float).tolist(), chances.tolist(), strict=True))
+        for hits in found:
+            known = [(hit, *next(scored_pairs)) for hit in hits]
+            again = ordered(replace(hit, score=s, rerank_score=s, rerank_probability=p) for hit, s, p in known)
+            yield [replace(hit, rank=rank) for rank, hit in enumerate(again, 1)]
 
-    def _hit(
-        self,
-        candidate: Candidate,
-        rank: int,
-        retrieval_score: float | None = None,
-        rerank_score: float | None = None,
-        rerank_probability: float | None = None,
-    ) -> Hit:
+    def _hit(self, candidate: Candidate, rank: int) -> Hit:
         return Hit(
             rank=rank,
             score=candidate.score,
-            retrieval_score=candidate.score if retrieval_score is None else retrieval_score,
-            rerank_score=rerank_score,
-            rerank_probability=rerank_probability,
+            retrieval_score=candidate.score,
             metadata=self.index.metadata(candidate.row),
             **self.index.passage(candidate.row),
         )

@@ -147,6 +147,16 @@ def test_the_depth_is_at_least_k(path: Path, tiny: Any) -> None:
     assert all(hit.rerank_score is not None for hit in shallow)
 
 
+def test_the_stages_can_be_called_one_after_the_other(path: Path, tiny: Any) -> None:
+    retriever = Retriever.open(path, reranker=tiny("cross1"))
+    first = retriever.search("heat", 5, rerank=False)
+    assert retriever.rerank("heat", first) == retriever.search("heat", 5, rerank_depth=5)
+    assert retriever.rerank("heat", first[::-1][:2]) == retriever.rerank("heat", first[-2:])  # their order is no matter
+    assert retriever.rerank("heat", []) == []
+    with pytest.raises(ConfigError, match=r"rerank needs a reranker"):
+        Retriever.open(path).rerank("heat", first)
+
+
 def test_reranking_needs_a_reranker_and_a_text(path: Path, tiny: Any, retriever: Retriever) -> None:
     with pytest.raises(ConfigError, match=r"rerank=True needs a reranker"):
         retriever.search("heat", rerank=True)
