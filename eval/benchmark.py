@@ -12,15 +12,18 @@ are what `Layout(name="advtest", module="retrieval.eval.codexglue", part="advtes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from retrieval.errors import DataError
+from retrieval.errors import ConfigError, DataError
+from retrieval.formats import kind_of
+from retrieval.lines import shown
 
-CARD_FILE = "benchmark.json"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,12 +93,39 @@ class Benchmark:
 
     @classmethod
     def load(cls, source: str | Path, split: str | None = None, *, layout: str = "auto") -> Benchmark:
-        """Load a benchmark."""
-        raise NotImplementedError
+        """Load a benchmark from a copy on this machine, from ir_datasets or from the hub.
+
+        Args:
+            source: a folder or file; else an id of ir_datasets, such as `beir/scifact/test`; else the name of a
+                data set on the hub, `owner/name`. What looks like a path is looked up nowhere.
+            split: whose queries and judgements; None: `test` if it is there, else the only one.
+            layout: one of `LAYOUTS`; `auto`: the first that recognises the folder.
+
+        Raises:
+            DataError: nothing is there, it cannot be read, or it has no such split (the message lists them).
+            ConfigError: no such layout.
+            MissingDependencyError: a name was given, and ir_datasets is not installed.
+        """
+        if layout != "auto" and layout not in LAYOUTS:
+            raise ConfigError(f"layout {layout!r}: expected auto or one of {', '.join(LAYOUTS)}")
+        path = Path(source)
+        if _exists(path):
+            chosen = _layout_of(path) if layout == "auto" else LAYOUTS[layout]
+            return chosen.load(path, split)
+        if isinstance(source, Path) or kind_of(source) or not _NAME.fullmatch(source):
+            raise DataError(f"{shown(str(source), 1000)}: no such file or folder")
+        return _by_name(source, split)
 
     def save(self, folder: str | Path) -> None:
-        """Write the benchmark as a BEIR folder with its card."""
-        raise NotImplementedError
+        """Write a BEIR folder with `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` and the card, at once.
+
+        Raises:
+            ConfigError: something is in the way.
+            DataError: it cannot be written, or does not fit the files; nothing is left behind.
+        """
+        from retrieval.eval.beir import write_benchmark
+
+        write_benchmark(folder, self.corpus(), self.queries, {self.card.split: self.qrels}, self.card)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,20 +202,50 @@ LAYOUTS = {
             looks="HumanEval.jsonl(.gz) with task_id, prompt and canonical_solution",
         ),
         Layout(
-            name="hub",
-            module="retrieval.eval.coir",
-            looks="Parquet or JSONL in corpus/, queries/ and qrels/, or in <name>-queries-corpus and <name>-qrels",
-        ),
-        Layout(
             name="beir",
             module="retrieval.eval.beir",
             looks="queries.jsonl, qrels/<split>.tsv and corpus.jsonl",
+        ),
+        Layout(
+            name="hub",
+            module="retrieval.eval.hub",
+            looks="Parquet or JSONL in corpus/, queries/ and qrels/, or in <name>-queries-corpus and <name>-qrels",
         ),
     )
 }
 
 
-def choose_split(place: str | Path, there: list[str], split: str | None) -> str:
+def assemble(
+    place: str | Path,
+    card: Card,
+    queries: Mapping[str, str],
+    qrels: Mapping[str, Mapping[str, int]],
+    corpus: Callable[[], Iterator[Document]],
+) -> Benchmark:
+    """Make a benchmark of its parts: queries without a judgement are left out, the card gets its counts.
+
+    Args:
+        place: where it comes from, for the message.
+        card: its counts of queries and judgements are replaced.
+        queries: text by query_id, of all queries, in the order of their file.
+        qrels: of one split.
+        corpus: opens the documents anew at each call.
+
+    Raises:
+        DataError: judged queries have no text; gives their number and the first.
+    """
+    lost = [query_id for query_id in qrels if query_id not in queries]
+    if lost:
+        others = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise DataError(
+            f"{place}: query {lost[0]!r}{others} of split {card.split!r} has judgements but no text among the queries"
+        )
+    judged = {query_id: text for query_id, text in queries.items() if query_id in qrels}
+    counted = replace(card, queries=len(judged), judgements=sum(map(len, qrels.values())))
+    return Benchmark(card=counted, queries=judged, qrels=qrels, corpus=corpus)
+
+
+def choose_split(place: str | Path, there: Iterable[str], split: str | None) -> str:
     """Return the split to take: the one asked for, else `test`, else the only one.
 
     Args:
@@ -196,14 +256,42 @@ def choose_split(place: str | Path, there: list[str], split: str | None) -> str:
     Raises:
         DataError: it is not there, or none was asked for and there are several; lists those that are there.
     """
+    names = sorted(set(there))
     if split is None:
-        if "test" in there:
+        if "test" in names:
             return "test"
-        if len(there) == 1:
-            return there[0]
-    elif split in there:
+        if len(names) == 1:
+            return names[0]
+    elif split in names:
         return split
-    listed = ", ".join(sorted(there)) or "none"
+    listed = ", ".join(names) or "none"
     if split is None:
         raise DataError(f"{place}: name a split; there are: {listed}")
     raise DataError(f"{place}: no split {split!r}; there are: {listed}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long for the file system, or with a null character
+        return False
+
+
+def _layout_of(path: Path) -> Layout:
+    """Find the layout of a folder or file."""
+    for layout in LAYOUTS.values():
+        if layout.recognises(path):
+            return layout
+    known = "; ".join(f"{layout.name}: {layout.looks}" for layout in LAYOUTS.values())
+    raise DataError(f"{path}: not in a layout that is known. {known}")
+
+
+def _by_name(name: str, split: str | None) -> Benchmark:
+    """Load what is no path: an id of ir_datasets, or a data set on the hub."""
+    from retrieval.eval import hub, irdatasets
+
+    if irdatasets.knows(name):
+        return irdatasets.load(name, split)
+    if name.count("/") == 1:
+        return hub.load_by_name(name, split)
+    raise DataError(f"{name}: neither a folder nor an id of ir_datasets (a data set on the hub is owner/name)")
