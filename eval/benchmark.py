@@ -288,10 +288,11 @@ def _layout_of(path: Path) -> Layout:
 
 def _by_name(name: str, split: str | None) -> Benchmark:
     """Load what is no path: an id of ir_datasets, or a data set on the hub."""
-    from retrieval.eval import hub, irdatasets
+    from retrieval.eval.hub import load_by_name
+    from retrieval.eval.irdatasets import knows, load
 
-    if irdatasets.knows(name):
-        return irdatasets.load(name, split)
+    if knows(name):
+        return load(name, split)
     if name.count("/") == 1:
-        return hub.load_by_name(name, split)
+        return load_by_name(name, split)
     raise DataError(f"{name}: neither a folder nor an id of ir_datasets (a data set on the hub is owner/name)")
