@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from retrieval.errors import ConfigError, DataError
+from retrieval.ranking import ranked
 
 logger = logging.getLogger(__name__)
 
@@ -113,11 +114,10 @@ def _checked_weights(weights: Sequence[float] | None, runs: int) -> Sequence[flo
 
 
 def _ordered(scores: Mapping[str, float], where: str) -> list[tuple[str, float]]:
-    """Return `(doc_id, score)` in the total order of `retrieval.ranking`."""
     for doc_id, score in scores.items():
         if score != score:
             raise DataError(f"{where}, document {doc_id!r}: the score is not a number")
-    return sorted(scores.items(), key=lambda hit: (hit[1], hit[0]), reverse=True)
+    return ranked(scores)
 
 
 def _reciprocal_ranks(hits: int, k: int) -> list[float]:
