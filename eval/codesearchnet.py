@@ -8,18 +8,13 @@ experts judged, in six languages, from 0 (irrelevant) to 3 (exact).
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from retrieval.errors import DataError
-from retrieval.eval.benchmark import Benchmark, Card, Document, choose_split
-from retrieval.eval.docstrings import occurs, without_docstring
-from retrieval.eval.sources import Census, Record, find_file, first_record, read_lines
-from retrieval.formats import read_file
-from retrieval.lines import Rows
+from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.documented import Documented, code_without_docstring, judged
+from retrieval.eval.sources import Record, find_file, first_record, read_lines
 
 SOURCE = "CodeSearchNet, github.com/github/CodeSearchNet"
 LICENCE = "each function under the licence of its project (<language>_licenses.pkl lists them); the collection: MIT"
@@ -53,27 +48,11 @@ def load(path: Path, split: str | None) -> Benchmark:
     split = choose_split(path, list(splits), split)
     parts = splits[split]
     files = [parts[part] for part in sorted(parts)]
-    queries: dict[str, str] = {}
-    qrels: dict[str, dict[str, int]] = {}
-    census = Census()
-    counts: Counter[str] = Counter()
-    texts: set[int] = set()
-    for function in _functions(files, language):
-        census.add(function.text)
-        counts["tokens"] += function.by_tokens
-        counts["leaks"] += function.leaks
-        if not function.query:
-            counts["silent"] += 1
-            continue
-        counts["repeated"] += hash(function.query) in texts
-        texts.add(hash(function.query))
-        query_id = f"{function.doc_id}#query"
-        queries[query_id] = function.query
-        qrels[query_id] = {function.doc_id: 1}
-    if not queries:
+    collected = judged(_functions(files, language))
+    if not collected.queries:
         raise DataError(f"{path}: no function with documentation in split {split!r}")
     missing = sorted(set(range(max(parts) + 1)) - set(parts))
-    notes = (*_notes(counts, language), *census.notes(), *(f"part {part} of the split is missing" for part in missing))
+    gaps = (f"part {part} of the split is missing" for part in missing)
     card = Card(
         name=f"CodeSearchNet {language}",
         split=split,
@@ -83,18 +62,16 @@ def load(path: Path, split: str | None) -> Benchmark:
         profile="csn-999",
         source=SOURCE,
         licence=LICENCE,
-        documents=census.documents,
-        queries=len(queries),
-        judgements=len(queries),
-        duplicates=census.duplicates,
-        notes=notes,
+        documents=collected.census.documents,
+        duplicates=collected.census.duplicates,
+        notes=(*collected.notes(python=language == "python"), *gaps),
     )
 
     def corpus() -> Iterator[Document]:
         for function in _functions(files, language):
             yield Document(doc_id=function.doc_id, text=function.text, metadata=function.metadata)
 
-    return Benchmark(card=card, queries=queries, qrels=qrels, corpus=corpus)
+    return assemble(path, card, collected.queries, collected.qrels, corpus)
 
 
 def _found(path: Path) -> _Files:
@@ -121,17 +98,7 @@ def _found(path: Path) -> _Files:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    doc_id: str
-    text: str
-    query: str
-    by_tokens: bool  # its text is its tokens
-    leaks: bool  # its query stands in its text
-    metadata: Mapping[str, Any]
-
-
-def _functions(files: Iterable[Path], language: str) -> Iterator[_Function]:
+def _functions(files: Iterable[Path], language: str) -> Iterator[Documented]:
     """Read the functions of a split, with the same ids each time."""
     seen: set[int] = set()
     for file in files:
@@ -141,78 +108,7 @@ def _functions(files: Iterable[Path], language: str) -> Iterator[_Function]:
             if not doc_id or hash(doc_id) in seen:
                 doc_id = f"{file.name}#{record.number}"
             seen.add(hash(doc_id))
-            query = documentation(record)
-            code = searchable(record, query, python=language == "python")
-            metadata = {name: record.fields[name] for name in _KEPT if isinstance(record.fields.get(name), str)}
-            yield _Function(doc_id, code.text, query, code.by_tokens, code.leaks, metadata)
-
-
-def documentation(record: Record) -> str:
-    """Return the query of a function: the tokens of its documentation's first paragraph, as the official script.
-
-    Where there are no tokens, the first paragraph itself; empty without documentation.
-    """
-    if record.has("docstring_tokens"):
-        return record.words("docstring_tokens").strip()
-    first = re.split(r"\n\s*\n", record.text("docstring").strip(), maxsplit=1)[0]
-    return " ".join(first.split())
-
-
-@dataclass(frozen=True, slots=True)
-class Searchable:
-    """The text of a function that is searched.
-
-    Attributes:
-        text: its code without its docstring.
-        by_tokens: whether that is its tokens, joined by blanks.
-        leaks: whether its query stands in it all the same.
-    """
-
-    text: str
-    by_tokens: bool
-    leaks: bool
-
-
-def searchable(record: Record, query: str, *, python: bool) -> Searchable:
-    """Take the docstring out of a function's code.
-
-    Only Python's documentation lies inside the code. Where it cannot be cut out, or the query still stands in
-    the code, the function's tokens are taken, which hold no docstring.
-
-    Raises:
-        DataError: a field is missing, or the docstring cannot be cut out and there are no tokens.
-    """
-    code = record.text("code", "function")
-    tokens = record.words("code_tokens", "function_tokens") if record.has("code_tokens", "function_tokens") else ""
-    if python:
-        try:
-            code = without_docstring(code)
-        except ValueError as error:
-            if not tokens:
-                raise record.error(f"{error}, and there are no 'code_tokens' to take instead") from None
-            return Searchable(tokens, True, occurs(query, tokens))
-    leaks = occurs(query, code)
-    if leaks and tokens and not occurs(query, tokens):
-        return Searchable(tokens, True, False)
-    return Searchable(code, False, leaks)
-
-
-def _notes(counts: Counter[str], language: str) -> tuple[str, ...]:
-    """Say what a query and a document are, and what was found."""
-    removed = "with the docstring cut out" if language == "python" else "which holds no documentation comment"
-    notes = [
-        "query: the documentation's first paragraph, as docstring_tokens joined by blanks (the official queries)",
-        f"document: the function's code as written, {removed} (the official baselines read code_tokens)",
-    ]
-    if counts["tokens"]:
-        notes.append(f"{counts['tokens']} documents are code_tokens joined by blanks: no docstring could be cut out")
-    if counts["leaks"]:
-        notes.append(f"{counts['leaks']} documents hold the words of their own query, in a comment or a string")
-    if counts["silent"]:
-        notes.append(f"{counts['silent']} functions without documentation are in the pool, without a query")
-    if counts["repeated"]:
-        notes.append(f"{counts['repeated']} queries repeat the text of an earlier one; each has one right function")
-    return tuple(notes)
+            yield Documented.of(record, doc_id, python=language == "python", keep=_KEPT)
 
 
 def recognises_challenge(path: Path) -> bool:
@@ -231,7 +127,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
         raise DataError(f"{path}: no {_ANNOTATIONS} there")
     texts: dict[str, str] = {}
     ratings: dict[str, dict[str, dict[str, list[int]]]] = {}  # by language, query and function
-    for record in _rows(file):
+    for record in read_lines(file, "csv", header=True):
         query = " ".join(record.text("Query").split())
         query_id = query.lower().replace(" ", "_")
         if not query_id or texts.setdefault(query_id, query).lower() != query.lower():
@@ -257,8 +153,6 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
         title="no titles: a function's name stands in its code",
         source=SOURCE,
         licence="MIT",
-        queries=len(qrels),
-        judgements=sum(map(len, qrels.values())),
         notes=(
             "grades 0 to 3; published figures are nDCG with exponential gain over the whole ranking: ndcg_burges",
             "published figures often leave unjudged functions out of the ranking before they count ranks",
@@ -267,16 +161,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
             "document: the function's code with the docstring cut out",
         ),
     )
-    queries = {query_id: texts[query_id] for query_id in qrels}
-    return Benchmark(card=card, queries=queries, qrels=qrels, corpus=lambda: _pool(file, language))
-
-
-def _rows(file: Path) -> Iterator[Record]:
-    for rows in read_file(str(file), "csv", header=True):
-        if isinstance(rows, Rows):
-            if rows.faults:
-                raise DataError(f"{file}, line {rows.faults[0].number}: {rows.faults[0].reason}")
-            yield from (Record(file, "line", *row) for row in zip(rows.numbers, rows.records, strict=True))
+    return assemble(file, card, texts, qrels, lambda: _pool(file, language))
 
 
 def _grade(record: Record) -> int:
@@ -307,4 +192,5 @@ def _documents(files: Iterable[Path], language: str) -> Iterator[Document]:
             if hash(url) in seen:
                 raise record.error(f"the url {url!r} came before; remove one")
             seen.add(hash(url))
-            yield Document(doc_id=url, text=searchable(record, "", python=language == "python").text)
+            text, _ = code_without_docstring(record, "", python=language == "python")
+            yield Document(doc_id=url, text=text)

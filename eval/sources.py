@@ -90,13 +90,18 @@ class Record:
         return value
 
 
-def read_lines(path: Path) -> Iterator[Record]:
-    """Read a file of one JSON object a line, also compressed, a stretch at a time.
+def read_lines(path: Path, kind: str = "jsonl", *, header: bool | None = None) -> Iterator[Record]:
+    """Read a file of one JSON object a line, or a table; also compressed, a stretch at a time.
+
+    Args:
+        path: the file.
+        kind: `jsonl`, `csv` or `tsv`.
+        header: of a table, see `retrieval.tables.read_table`.
 
     Raises:
         DataError: the file cannot be read, or a line is broken; names the line.
     """
-    for rows in read_file(str(path), "jsonl"):
+    for rows in read_file(str(path), kind, header=header):
         if not isinstance(rows, Rows):
             continue
         if rows.faults:
