@@ -109,7 +109,7 @@ class Benchmark:
         if layout != "auto" and layout not in LAYOUTS:
             raise ConfigError(f"layout {layout!r}: expected auto or one of {', '.join(LAYOUTS)}")
         path = Path(source)
-        if _exists(path):
+        if source and _exists(path):
             chosen = _layout_of(path) if layout == "auto" else LAYOUTS[layout]
             return chosen.load(path, split)
         if isinstance(source, Path) or kind_of(source) or not _NAME.fullmatch(source):

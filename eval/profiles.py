@@ -46,8 +46,8 @@ PROFILES = {
             name="csn-999",
             metrics=("mrr",),
             pool=1000,
-            about="MRR of the right function among 999 distractors: the queries are shuffled into batches of 1,000, whose "
-            "relevant documents are the pool; a smaller last batch is left out",
+            about="MRR of the right function among 999 distractors: shuffled queries in batches of 1,000, each batch's "
+            "relevant documents being its pool; a smaller last batch is left out",
         ),
         Profile(
             name="codexglue",
