@@ -114,7 +114,7 @@ def load_webquery(path: Path, split: str | None) -> Benchmark:
     right = sum(any(grades.values()) for grades in qrels.values())
     notes = [
         "the official task classifies pairs; here each query searches all codes, of which few are judged for it",
-        f"{len(records)} labelled pairs; {len(records) - len(doc_ids)} repeat an earlier code: no document of their own",
+        f"{len(records)} labelled pairs; {len(records) - len(doc_ids)} repeat an earlier code, one document",
         "document: a function with its docstring, as in the file; the queries are web searches",
         f"{len(qrels) - right} queries have no right code",
     ]
