@@ -8,6 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from retrieval.errors import ConfigError, DataError
-from retrieval.eval.comparison import Comparison, Interval, _holm, compare, confidence_interval, differences
+from retrieval.eval.comparison import (
+    Comparison,
+    Interval,
+    _holm,
+    _random_sums,
+    compare,
+    confidence_interval,
+    differences,
+)
 from retrieval.eval.metrics import Counts, Scores
 
 
@@ -199,7 +208,23 @@ def test_samples_find_the_exact_value() -> None:
     exact = float((np.abs(patterns @ steps) >= abs(steps.sum())).mean())
     assert 0.02 < exact < 0.98
     found = row(np.full(17, 0.5), 0.5 + steps / 10).p_randomization
+    assert found != exact, "not sampled"
     assert found == pytest.approx(exact, abs=5 * math.sqrt(exact * (1 - exact) / 100_000))
+
+
+def test_every_pattern_of_signs_is_as_likely() -> None:
+    """Nine powers of two: each of the 512 patterns has its own sum, to be seen 200 times; five deviations of slack."""
+    changes = 2.0 ** np.arange(9)
+    sums, seen = np.unique(_random_sums(changes, 512 * 200, np.random.default_rng(0)), return_counts=True)
+    assert sums.tolist() == list(range(-511, 512, 2))
+    assert abs(seen - 200).max() < 5 * math.sqrt(200)
+
+
+def test_queries_without_a_difference_change_nothing() -> None:
+    few = row([0.5, 0.5, 0.5], [0.6, 0.7, 0.4])  # sums of +-.1 +-.2 +-.1: twice .4, four times .2, twice 0
+    many = row([0.5] * 50, [0.6, 0.7, 0.4] + [0.5] * 47)
+    assert few.p_randomization == many.p_randomization == 6 / 8
+    assert (many.wins, many.ties, many.losses) == (2, 47, 1)
 
 
 def test_samples_agree_with_ranx() -> None:
@@ -242,8 +267,8 @@ def test_many_queries_take_seconds_at_most() -> None:
 
 
 def test_queries_that_gained_and_lost_most() -> None:
-    one = scores([0.5, 0.5, 0.5, 0.3, 0.5])
-    two = scores([0.4, 1.0, 0.4, 0.1 + 0.2, 1.0])
+    one = replace(scores([0.5, 0.5, 0.5, 0.3, 0.5]), query_ids=("q2", "q4", "q0", "q3", "q1"))
+    two = replace(scores([0.4, 1.0, 0.4, 0.1 + 0.2, 1.0]), query_ids=one.query_ids)
     changes = differences(one, two, "nDCG@10")
     assert [query_id for query_id, _ in changes] == ["q1", "q4", "q3", "q0", "q2"]
     assert [value for _, value in changes] == pytest.approx([0.5, 0.5, 0.0, -0.1, -0.1])
@@ -281,7 +306,7 @@ def test_systems_that_do_not_match(systems: dict[str, Scores], error: type[Excep
 
 def test_the_order_of_queries_is_not_guessed() -> None:
     one = scores([0.1, 0.2])
-    two = Scores(metrics=one.metrics, query_ids=one.query_ids[::-1], values=one.values, counts=one.counts)
+    two = replace(one, query_ids=one.query_ids[::-1])
     with pytest.raises(DataError, match="in another order"):
         compare({"a": one, "b": two})
 
