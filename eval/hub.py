@@ -25,7 +25,7 @@ from pathlib import Path
 from retrieval.errors import DataError
 from retrieval.eval.beir import read_documents
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
-from retrieval.runs import read_qrels
+from retrieval.qrels import read_qrels
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from retrieval.chunking import is_blank
 from retrieval.columns import conform, is_json, metadata_name, plain, unify
 from retrieval.duplicates import KnownIds, Piece, Repeats
 from retrieval.errors import ConfigError, DataError
-from retrieval.formats import COMPRESSIONS, KINDS, STANDARD_INPUT, Columns, kind_of, read_file, shown_file
-from retrieval.lines import shown
+from retrieval.formats import KINDS, STANDARD_INPUT, Columns, kind_of, read_file, shown_file
+from retrieval.lines import COMPRESSIONS, shown
 from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
 from retrieval.rejects import DocumentCounts, ReadingLog, Reject
 from retrieval.tree import Found, Skipped, is_text_name, read_text, walk

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from retrieval.errors import DataError
-from retrieval.lines import Fault, Rows, decode, line_encoding, numbered_lines, shown
+from retrieval.lines import COMPRESSIONS, Fault, Rows, decode, line_encoding, numbered_lines, shown
 from retrieval.tables import ROWS_PER_READ, read_table
 
 STANDARD_INPUT = "-"
@@ -33,7 +33,6 @@ KINDS = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 COMPRESSIBLE = ("jsonl", "csv", "tsv")
 
 _MAX_DEPTH = 100  # of lists and objects in each other: whoever prints a hit walks down them by recursion

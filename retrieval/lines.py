@@ -1,13 +1,17 @@
 """Lines of a text file, cut and decoded strictly, and the records found on them."""
 
 import codecs
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from retrieval.errors import ConfigError, DataError
 
 BLOCK_BYTES = 1 << 18
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,23 @@ def shown(name: str, limit: int = 80) -> str:
 
 
 def numbered_lines(source: BinaryIO, encoding: str) -> Iterator[tuple[int, list[bytes]]]:
-    r"""Cuts a stream into lines at `\n` only, a block at a time.
+    """Cuts a stream into lines, see `numbered_blocks`.
+
+    Yields:
+        The number of the first line of a block (from 1), and its lines without `\\n`.
+    """
+    for number, block in numbered_blocks(source, encoding):
+        yield number, block.split(b"\n")
+
+
+def numbered_blocks(source: BinaryIO, encoding: str) -> Iterator[tuple[int, bytes]]:
+    r"""Cuts a stream into blocks of whole lines, which end at `\n` only.
 
     Lines keep a `\r`. Where a line end is not the single byte of ASCII (UTF-16, UTF-32), the stream is
     turned into UTF-8 on the way; `line_encoding` says which encoding the lines then have.
 
     Yields:
-        The number of the first line of a block (from 1), and its lines without `\n`.
+        The number of the first line of a block (from 1), and the block without its last `\n`.
 
     Raises:
         DataError: such a stream is not of the encoding named.
@@ -73,12 +87,12 @@ def numbered_lines(source: BinaryIO, encoding: str) -> Iterator[tuple[int, list[
             pending.append(block)
             continue
         pending.append(block[:cut])
-        lines = b"".join(pending).split(b"\n")
+        lines = b"".join(pending)
         pending = [block[cut + 1 :]]
         yield number, lines
-        number += len(lines)
+        number += lines.count(b"\n") + 1
     if rest := b"".join(pending):
-        yield number, [rest]
+        yield number, rest
 
 
 def line_encoding(encoding: str) -> str:
@@ -119,3 +133,118 @@ def decode(line: bytes, encoding: str) -> str:
     except UnicodeDecodeError as error:
         bad = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
         raise ValueError(f"{bad} is not {encoding} (--encoding names another, e.g. cp1252)") from None
+
+
+def source_name(source: str | Path | BinaryIO) -> str:
+    """Names a file, or standard input, for a message."""
+    return shown(str(source), 1000) if isinstance(source, str | Path) else "standard input"
+
+
+def line_blocks(source: str | Path | BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Opens a file (decompressed where it ends in `.gz` or `.zst`) or takes an open stream: `numbered_blocks` of it.
+
+    Raises:
+        DataError: it cannot be opened, or is damaged; names the file, and the last line before the damage.
+    """
+    done = 0
+    try:
+        with ExitStack() as opened:
+            stream: BinaryIO
+            if not isinstance(source, str | Path):
+                stream = source  # whoever opened it closes it
+            else:
+                stream = opened.enter_context(Path(source).open("rb"))
+                if compression := COMPRESSIONS.get(Path(source).suffix.lower()):
+                    import pyarrow as pa
+
+                    stream = opened.enter_context(pa.CompressedInputStream(stream, compression))
+            for number, block in numbered_blocks(stream, "utf-8"):
+                yield number, block
+                done = number + block.count(b"\n")
+    except OSError as error:
+        if error.errno is None:  # of the decompression
+            why = f"the compressed file is damaged after line {done}: {shown(str(error))}"
+        else:
+            why = f"cannot be read: {error.strerror or error}"
+        raise DataError(f"{source_name(source)}: {why}") from None
+
+
+def decoded(name: str, number: int, block: bytes) -> str:
+    """Decodes a block of lines as UTF-8.
+
+    Args:
+        name: of the file.
+        number: of the block's first line.
+        block: the lines.
+
+    Raises:
+        DataError: a byte that is not UTF-8; names its line and position.
+    """
+    try:
+        return str(block, "utf-8")
+    except UnicodeDecodeError as error:
+        line = number + block.count(b"\n", 0, error.start)
+        position = error.start - block.rfind(b"\n", 0, error.start)
+        raise DataError(
+            f"{name}, line {line}: byte 0x{block[error.start]:02x} at position {position} is not UTF-8; "
+            "convert the file to UTF-8"
+        ) from None
+
+
+def text_lines(name: str, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+    """Yields the lines of `line_blocks` that are not blank, with their numbers, without line ends."""
+    for first, block in blocks:
+        for number, line in enumerate(decoded(name, first, block).split("\n"), first):
+            if line and not line.isspace():
+                yield number, line.removesuffix("\r")
+
+
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """Reads a line that holds one JSON object.
+
+    Raises:
+        DataError: it holds anything else; begins with `where`.
+    """
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
+        raise DataError(f"{where}: not JSON that can be read: {error}") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: expected a JSON object, found {line.strip()[:40]!r}")
+    return record
+
+
+def key_of(names: Sequence[str], record: Collection[str], where: str) -> str:
+    """Returns the first of `names` that a record has.
+
+    Raises:
+        DataError: it has none of them; lists the keys it has.
+    """
+    for name in names:
+        if name in record:
+            return name
+    found = ", ".join(shown(key) for key in record) or "none"
+    raise DataError(f"{where}: no {' / '.join(names)}; keys found: {shown(found, 300)}")
+
+
+def json_id(record: dict[str, Any], key: str, where: str) -> str:
+    """Returns an id of a record as a string: strings as written, integers in decimal.
+
+    Raises:
+        DataError: it is of another type, or no proper Unicode (JSON can smuggle in half a surrogate pair).
+    """
+    value = record[key]
+    if type(value) is int or (type(value) is str and is_encodable(value)):
+        return str(value)
+    raise DataError(f"{where}: {key!r} is {value!r:.80}; expected a string or an integer")
+
+
+def is_encodable(text: str) -> bool:
+    """Tells whether a text is proper Unicode, without half a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

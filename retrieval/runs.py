@@ -1,171 +1,80 @@
-"""Queries, runs and judgements: the files of evaluation, read strictly, written so that the order survives.
-
-Every reader takes UTF-8 (a byte order mark is allowed), lines that end at `\\n` or `\\r\\n` only, blank
-lines, and `.gz`. Ids are strings, kept as written.
-"""
+"""Runs: which documents a system found for which query, read strictly, written so that the order survives."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import logging
-import re
-import zlib
+import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from retrieval.errors import ConfigError, DataError
 from retrieval.files import atomic_write
+from retrieval.lines import decoded, is_encodable
+from retrieval.ratings import Blocks, Ratings, as_number, by_query, place_name, read_ratings
 
 logger = logging.getLogger(__name__)
 
-ID_NAMES = ("_id", "id", "query_id", "query-id", "queryid", "qid")
-TEXT_NAMES = ("text", "query", "question", "query_text")
-_TREC_COLUMNS = "query_id 0 doc_id grade"
-_BEIR_COLUMNS = "query-id<TAB>corpus-id<TAB>score"
-_words = re.compile(r"[^ \t\r\n\f\v]+").findall
+SCORE_NAMES = ("score",)
+_TREC = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
+_MARCO = ("query_id", "doc_id", "rank")
+_MARCO_SCORED = ("query_id", "doc_id", "rank", "score")
+# Equal ids share one string, which halves the memory of a run over a small corpus. Beyond this many ids in
+# the cache of a processor, looking one up takes longer than reading it.
+_SHARED_IDS = 1 << 18
 
-
-def read_queries(source: str | Path | BinaryIO) -> dict[str, str]:
-    """Read queries with ids from JSONL or TSV, in the order of the file.
-
-    JSONL holds one object a line, with an id (`_id`, `id`, `query_id`, `qid`, ...) and a text (`text`,
-    `query`, `question`). TSV holds `id<TAB>text` without quoting, or names its columns in a first row that
-    starts with one of those id names. The suffix decides (`.jsonl .ndjson .json`, `.tsv .txt`); if none of
-    these, a first line that starts with `{` means JSONL.
-
-    Args:
-        source: A file, or an open binary stream such as `sys.stdin.buffer`.
-
-    Returns:
-        Text by query id. A null text becomes an empty query, which a search answers with nothing.
-
-    Raises:
-        DataError: A line that cannot be used, an id that occurs twice, or no query at all; names the line.
-    """
-    name = _name(source)
-    lines = _numbered_lines(source)
-    first = next(lines, None)
-    if first is None:
-        raise DataError(f"{name}: no queries in it; expected JSONL or id<TAB>text, one query a line")
-    suffix = Path(name.removesuffix(".gz")).suffix.lower()
-    as_json = suffix in (".jsonl", ".ndjson", ".json") or (
-        suffix not in (".tsv", ".txt") and first[1].lstrip().startswith("{")
-    )
-    rows = _json_queries(name, first, lines) if as_json else _tsv_queries(name, first, lines)
-    queries: dict[str, str] = {}
-    seen: dict[str, int] = {}
-    for number, query_id, text in rows:
-        if not query_id:
-            raise DataError(f"{name}, line {number}: the query id is empty")
-        if query_id in seen:
-            raise DataError(f"{name}: query id {query_id!r} occurs twice, on lines {seen[query_id]} and {number}")
-        seen[query_id] = number
-        queries[query_id] = text
-    if not queries:
-        raise DataError(f"{name}: no queries in it, only a header")
-    return queries
-
-
-def read_lines(source: str | Path | BinaryIO) -> list[str]:
-    """Read queries or ids, one a line, from a file or an open binary stream; blank lines are skipped.
-
-    Args:
-        source: A file, or an open binary stream such as `sys.stdin.buffer`.
-
-    Raises:
-        DataError: No such file, or a line that is not UTF-8.
-    """
-    return [text for _, text in _numbered_lines(source)]
+# Where a block holds one of these, `str.split` could see a blank that `bytes.split` (and trec_eval) does not.
+_MARK = "\0"
+_UNSURE_ASCII = (b"\0", b"\x1c", b"\x1d", b"\x1e", b"\x1f")
+_UNSURE = (*_UNSURE_ASCII, b"\xc2\x85", b"\xc2\xa0", b"\xe1\x9a\x80", b"\xe2\x80", b"\xe2\x81\x9f", b"\xe3\x80\x80")
 
 
 def read_run(path: str | Path) -> dict[str, dict[str, float]]:
-    """Read a TREC run: `query_id Q0 doc_id rank score tag`, separated by any blanks, in any order of lines.
+    """Read a run, in any order of lines.
 
-    The rank column is ignored: scores decide. A document that occurs twice for a query keeps its best score,
-    and one warning counts them.
+    - TREC: `query_id Q0 doc_id rank score tag`, separated by any blanks. The rank is ignored: scores decide.
+    - MS MARCO: `query_id<TAB>doc_id<TAB>rank` without a header, ranks from 1; the score is 1 / rank. With a
+      fourth column that is the score, and the rank is only checked.
+    - JSONL and Parquet, one hit a line or row, with the fields `query_id` (`qid`, `q_id`, ...), `doc_id`
+      (`docid`, `docno`, `corpus-id`, ...) and `score`.
+    - JSONL, one query a line, with its `hits` in a list (what `retrieve query --format jsonl` prints); a
+      query without hits stays one.
+    - One JSON object: `{query_id: {doc_id: score}}`, as ranx and BEIR write.
+
+    The suffix tells them apart, then the first line (see `retrieval.ratings`); all but Parquet may be
+    compressed (`.gz`, `.zst`). Ids are strings, integers become their decimal digits. A document that occurs
+    twice for a query keeps its best score, and one warning counts them.
 
     Returns:
         Score (float64) by document id, by query id, in the order of the file. Empty for an empty file.
 
     Raises:
-        DataError: A line without six columns, or a score that is no number; names file and line.
+        DataError: A line that cannot be used, such as a score that is no number; names file, line and field.
     """
-    name = _name(path)
     run: dict[str, dict[str, float]] = {}
+    shared: dict[str, str] = {}
     repeated = 0
-    for number, line in _numbered_lines(path):
-        cells = _cells(line)
-        if len(cells) != 6:
-            raise DataError(
-                f"{name}, line {number}: {len(cells)} columns; expected 6: query_id Q0 doc_id rank score tag"
-            )
-        query_id, _, doc_id, _, cell, _ = cells
-        score = _number(cell)
-        if score is None:
-            raise DataError(f"{name}, line {number}: the score {cell!r} is not a number")
-        scores = run.setdefault(query_id, {})
-        if doc_id in scores:
-            repeated += 1
-            score = max(score, scores[doc_id])
-        scores[doc_id] = score
+    for hits in read_ratings(path, names=SCORE_NAMES, is_row=_is_row, table=_table):
+        doc_ids = list(map(shared.setdefault, hits.doc_ids, hits.doc_ids))
+        if len(shared) > _SHARED_IDS:
+            shared.clear()
+        fresh = dict(zip(doc_ids, hits.values, strict=True))
+        scores = run.setdefault(hits.query_id, fresh)
+        if len(fresh) == len(doc_ids) and (scores is fresh or scores.keys().isdisjoint(fresh)):
+            scores.update(fresh)
+            continue
+        if scores is fresh:
+            scores = run[hits.query_id] = {}
+        for doc_id, score in zip(doc_ids, hits.values, strict=True):
+            repeated += doc_id in scores
+            scores[doc_id] = max(score, scores.get(doc_id, score))
     if repeated:
-        logger.warning("%s: %d lines repeat a document of the same query; its best score was kept", name, repeated)
+        logger.warning(
+            "%s: %d %ss repeat a document of the same query; its best score was kept", path, repeated, place_name(path)
+        )
     return run
-
-
-def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
-    """Read judgements: TREC's `query_id 0 doc_id grade`, or BEIR's TSV with its header line.
-
-    Grades are kept as written, negative ones too (they mean not relevant). An exact repeat is taken once, and
-    one warning counts them.
-
-    Returns:
-        Grade by document id, by query id, in the order of the file.
-
-    Raises:
-        DataError: A line with another number of columns, a grade that is not a whole number, two different
-            grades for one document, or no judgement at all; names file and lines.
-    """
-    name = _name(path)
-    qrels: dict[str, dict[str, int]] = {}
-    seen: dict[tuple[str, str], int] = {}
-    repeated = 0
-    for number, query_id, doc_id, cell in _judgement_rows(path):
-        grade = _number(cell)
-        if grade is None or not grade.is_integer():
-            raise DataError(f"{name}, line {number}: the grade {cell!r} is not a whole number")
-        first = seen.setdefault((query_id, doc_id), number)
-        grades = qrels.setdefault(query_id, {})
-        if first != number and grades[doc_id] != grade:
-            raise DataError(
-                f"{name}: lines {first} and {number} give document {doc_id!r} of query {query_id!r} "
-                f"the grades {grades[doc_id]} and {int(grade)}; keep one of them"
-            )
-        repeated += first != number
-        grades[doc_id] = int(grade)
-    if not qrels:
-        raise DataError(f"{name}: no judgements in it; expected lines of {_TREC_COLUMNS}")
-    if repeated:
-        logger.warning("%s: %d lines repeat an earlier judgement; each was taken once", name, repeated)
-    return qrels
-
-
-def read_beir_qrels(folder: str | Path, split: str = "test") -> dict[str, dict[str, int]]:
-    """Read the judgements of one split of a BEIR folder, `qrels/<split>.tsv`.
-
-    Raises:
-        DataError: The folder has no such split (the message lists those there are), or see `read_qrels`.
-    """
-    paths = [*Path(folder).glob("qrels/*.tsv.gz"), *Path(folder).glob("qrels/*.tsv")]
-    files = {path.name.removesuffix(".gz").removesuffix(".tsv"): path for path in paths}
-    if split not in files:
-        there = ", ".join(sorted(files)) or "none"
-        raise DataError(f"{folder}: no judgements for split {split!r} in qrels/; there are: {there}")
-    return read_qrels(files[split])
 
 
 def write_run(
@@ -184,171 +93,152 @@ def write_run(
     Raises:
         DataError: An id the format cannot hold, a score that is no number, a document twice in one result, or
             an order that contradicts the scores; or the file cannot be written.
-        ConfigError: A tag that is empty or holds blanks.
+        ConfigError: A tag that is empty or holds blanks, or a file that ends in `.zst`.
     """
     if not _fits_run(tag):
         raise ConfigError(f"run tag {tag!r}: expected one word without blanks")
     if not isinstance(target, str | Path):
         target.writelines(_run_lines(results, tag))
         return
+    if str(target).endswith(".zst"):
+        raise ConfigError(f"{target}: runs are written plain or as .gz; give another name")
     with atomic_write(target) as stream:
         if str(target).endswith(".gz"):
             # No name and no time inside: the same run gives the same bytes.
-            with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
+            with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as packed:
                 packed.writelines(_run_lines(results, tag))
         else:
             stream.writelines(_run_lines(results, tag))
 
 
 def _run_lines(results: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[bytes]:
+    """Yield the lines of one query after the other."""
     for query_id, hits in results.items():
-        previous: tuple[float, str] | None = None
-        seen: set[str] = set()
-        for rank, (doc_id, given) in enumerate(hits, start=1):
-            score = float(given)
-            for kind, value in (("query", query_id), ("document", doc_id)):
-                if not _fits_run(value):
-                    raise DataError(f"{kind} id {value!r} does not fit a TREC run (blanks); write JSONL instead")
-            if score != score:
-                raise DataError(f"query {query_id!r}, document {doc_id!r}: the score is not a number")
-            if doc_id in seen:
-                raise DataError(f"query {query_id!r}: document {doc_id!r} occurs twice")
-            if previous is not None and (score, doc_id) > previous:
-                raise DataError(
-                    f"query {query_id!r}: rank {rank} ({doc_id!r}, {score!r}) belongs before rank {rank - 1} "
-                    f"({previous[1]!r}, {previous[0]!r}); order by score, then doc_id, both descending"
-                )
-            previous = (score, doc_id)
-            seen.add(doc_id)
-            yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n".encode()
+        doc_ids = [doc_id for doc_id, _ in hits]
+        scores = [float(score) for _, score in hits]
+        ordered = list(zip(scores, doc_ids, strict=True))
+        if not (
+            _fits_run(query_id)
+            and _fit_run(doc_ids)
+            and len(set(doc_ids)) == len(doc_ids)
+            and not math.isnan(sum(scores))
+            and all(map(operator.gt, ordered, ordered[1:]))
+        ):
+            _check_hits(query_id, ordered)
+        yield "".join(
+            [f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n" for rank, (score, doc_id) in enumerate(ordered, 1)]
+        ).encode()
 
 
-def _cells(line: str) -> list[str]:
-    """Split at ASCII blanks only, as trec_eval does: a no-break space is part of an id."""
-    return line.split() if line.isascii() else _words(line)  # split is four times as fast
+def _check_hits(query_id: str, hits: Iterable[tuple[float, str]]) -> None:
+    """Say what is wrong with the hits of a query."""
+    previous: tuple[float, str] | None = None
+    seen: set[str] = set()
+    for rank, (score, doc_id) in enumerate(hits, start=1):
+        for kind, value in (("query", query_id), ("document", doc_id)):
+            if not _fits_run(value):
+                raise DataError(f"{kind} id {value!r} does not fit a TREC run (blanks); write JSONL instead")
+        if score != score:
+            raise DataError(f"query {query_id!r}, document {doc_id!r}: the score is not a number")
+        if doc_id in seen:
+            raise DataError(f"query {query_id!r}: document {doc_id!r} occurs twice")
+        if previous is not None and (score, doc_id) > previous:
+            raise DataError(
+                f"query {query_id!r}: rank {rank} ({doc_id!r}, {score!r}) belongs before rank {rank - 1} "
+                f"({previous[1]!r}, {previous[0]!r}); order by score, then doc_id, both descending"
+            )
+        previous = (score, doc_id)
+        seen.add(doc_id)
 
 
 def _fits_run(word: str) -> bool:
     """Whether a word stays one column: no blanks of any kind (many readers split at all of Unicode's)."""
-    return word.split() == [word] and not word.startswith("\ufeff") and _encodable(word)
+    return word.split() == [word] and not word.startswith("\ufeff") and is_encodable(word)
 
 
-def _encodable(text: str) -> bool:
-    """Whether a text is proper Unicode: JSON can smuggle in half a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _fit_run(words: list[str]) -> bool:
+    """Whether all words surely do."""
+    text = " ".join(words)
+    return text.split() == words and (text.isascii() or ("\ufeff" not in text and is_encodable(text)))
 
 
-def _number(cell: str) -> float | None:
-    """Read a decimal number; None for anything else, NaN and Python's `1_000` included."""
-    try:
-        value = float(cell)
-    except ValueError:
+def _is_row(line: str) -> bool:
+    cells = line.split()
+    return len(cells) == len(_TREC) and as_number(cells[4]) is not None
+
+
+def _table(name: str, first: str, blocks: Blocks) -> Iterator[Ratings]:
+    """Read a TREC or MS MARCO run; the width of the first line decides which."""
+    shape = len(first.encode().split()), first.rstrip().count("\t")
+    columns = {(3, 2): _MARCO, (4, 3): _MARCO_SCORED}.get(shape, _TREC)
+    cells = first.split()
+    if columns is _MARCO_SCORED and cells[1] == "0" and cells[2] != "1":
+        raise DataError(f"{name}: it begins with {first.strip()!r:.80}, which looks like judgements; expected a run")
+    best: dict[str, float] = {}
+    for number, block in blocks:
+        for hits in _quick(number, block, columns) or _careful(name, number, block, columns):
+            if columns is _MARCO:
+                best[hits.query_id] = max(*hits.values, best.get(hits.query_id, 0.0))
+            yield hits
+    if unled := sum(score < 1 for score in best.values()):
+        logger.warning(
+            "%s: %d queries have no rank 1; if the third column is a score, write the run in TREC's form", name, unled
+        )
+
+
+def _quick(number: int, block: bytes, columns: tuple[str, ...]) -> Iterator[Ratings] | None:
+    """Read a block of lines that are all in order; None where any of them needs a closer look."""
+    unsure = _UNSURE_ASCII if block.isascii() else _UNSURE
+    if any(sign in block for sign in unsure) or (columns is not _TREC and b" " in block):
         return None
-    return None if value != value or "_" in cell else value
-
-
-def _json_queries(
-    name: str, first: tuple[int, str], lines: Iterator[tuple[int, str]]
-) -> Iterator[tuple[int, str, str]]:
-    keys: tuple[str, str] | None = None
-    for number, line in chain([first], lines):
-        where = f"{name}, line {number}"
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
-        except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
-            raise DataError(f"{where}: not JSON that can be read: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: expected a JSON object with an id and a text, found {line.strip()[:40]!r}")
-        if keys is None:  # the first record decides for the whole file
-            keys = _key(record, ID_NAMES, where), _key(record, TEXT_NAMES, where)
-        id_key, text_key = keys
-        _key(record, (id_key,), where)
-        _key(record, (text_key,), where)
-        query_id, text = record[id_key], record[text_key]
-        if isinstance(query_id, bool) or not isinstance(query_id, str | int) or not _encodable(str(query_id)):
-            raise DataError(f"{where}: {id_key!r} is {query_id!r}; expected a string or an integer")
-        if text is not None and not (isinstance(text, str) and _encodable(text)):
-            raise DataError(f"{where}: {text_key!r} is {text!r:.40}; expected a string")
-        yield number, str(query_id), text or ""
-
-
-def _key(record: Mapping[str, object], names: Sequence[str], where: str) -> str:
-    """Return the first of `names` that the record has."""
-    for name in names:
-        if name in record:
-            return name
-    raise DataError(f"{where}: no {' / '.join(names)} in the query; keys found: {', '.join(record) or 'none'}")
-
-
-def _tsv_queries(name: str, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
-    header = first[1].split("\t")
-    width, text_column = 2, 1
-    if header[0].strip().lower() in ID_NAMES and len(header) > 1:
-        width = len(header)
-        known = [column for column, cell in enumerate(header) if cell.strip().lower() in TEXT_NAMES]
-        if width > 2 and not known:
-            raise DataError(f"{name}, line {first[0]}: no column of the header is one of {', '.join(TEXT_NAMES)}")
-        text_column = known[0] if known else 1
-        rows = lines
-    else:
-        rows = chain([first], lines)
-    for number, line in rows:
-        cells = line.split("\t")
-        if len(cells) != width:
-            raise DataError(f"{name}, line {number}: {len(cells)} cells between tabs; expected {width} (id<TAB>text)")
-        yield number, cells[0], cells[text_column]
-
-
-def _judgement_rows(path: str | Path) -> Iterator[tuple[int, str, str, str]]:
-    """Yield line number, query id, document id and the grade as written."""
-    beir: bool | None = None
-    for number, line in _numbered_lines(path):
-        tabbed = line.split("\t")
-        if beir is None:
-            beir = len(tabbed) == 3 and tabbed[0].strip().lower() in ID_NAMES
-            if beir:
-                continue
-        cells = tabbed if beir else _cells(line)
-        if len(cells) != (3 if beir else 4) or not all(cells):
-            expected = _BEIR_COLUMNS if beir else f"{_TREC_COLUMNS} (or BEIR's TSV under the line {_BEIR_COLUMNS})"
-            raise DataError(f"{_name(path)}, line {number}: {line.strip()!r:.80}; expected {expected}")
-        yield number, cells[0], cells[-2], cells[-1]
-
-
-def _numbered_lines(source: str | Path | BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers, without line ends and byte order mark."""
-    name = _name(source)
-    number = 0
+    width, lines = len(columns) + 1, block.count(b"\n") + 1
     try:
-        with _opened(source) as stream:
-            for number, raw in enumerate(stream, start=1):  # a binary stream breaks at \n only
-                if number == 1:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")
-                line = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
-                if line.strip():
-                    yield number, line
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{name}, line {number}: byte 0x{error.object[error.start]:02x} at position {error.start + 1} "
-            "is not UTF-8; convert the file to UTF-8"
-        ) from None
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{name}: the compressed file is damaged after line {number}: {error}") from None
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
+        cells = str(block, "utf-8").replace("\n", f" {_MARK} ").split()
+        cells.append(_MARK)
+        # As many marks as lines, each in its place: so every line has its columns, and none is blank.
+        if len(cells) != width * lines or cells[width - 1 :: width].count(_MARK) != lines:
+            return None
+        values = _numbers(cells[columns.index("score") :: width]) if "score" in columns else None
+        if columns is not _TREC:
+            ranks = _numbers(cells[columns.index("rank") :: width])
+            if min(ranks) < 1 or not all(map(float.is_integer, ranks)):
+                return None
+            values = values or [1 / rank for rank in ranks]
+    except ValueError:  # UnicodeDecodeError too
+        return None
+    places = range(number, number + lines)
+    return by_query(cells[0::width], cells[columns.index("doc_id") :: width], values or [], places)
 
 
-def _opened(source: str | Path | BinaryIO) -> AbstractContextManager[Iterable[bytes]]:
-    if not isinstance(source, str | Path):
-        return nullcontext(source)  # whoever opened it closes it
-    return gzip.open(source) if str(source).endswith(".gz") else Path(source).open("rb")
+def _numbers(cells: list[str]) -> list[float]:
+    """Read all of the cells as `as_number` does; ValueError where it would give None, or might."""
+    values = list(map(float, cells))
+    total, text = sum(values), "".join(cells)
+    if total != total or "_" in text or not text.isascii():
+        raise ValueError
+    return values
 
 
-def _name(source: str | Path | BinaryIO) -> str:
-    return str(source) if isinstance(source, str | Path) else "standard input"
+def _careful(name: str, first: int, block: bytes, columns: tuple[str, ...]) -> Iterator[Ratings]:
+    """Read a block line by line."""
+    for number, raw in enumerate(block.split(b"\n"), first):
+        if not raw.strip():
+            continue
+        where = f"{name}, line {number}"
+        decoded(name, number, raw)
+        # bytes split at ASCII blanks only, as trec_eval does: a no-break space is part of an id
+        cells = [str(cell, "utf-8") for cell in (raw.split() if columns is _TREC else raw.rstrip().split(b"\t"))]
+        if len(cells) != len(columns) or not all(cells):
+            raise DataError(f"{where}: {len(cells)} columns; expected {len(columns)}: {' '.join(columns)}")
+        row = dict(zip(columns, cells, strict=True))
+        score = None
+        if columns is not _TREC:
+            rank = as_number(row["rank"])
+            if rank is None or rank < 1 or not rank.is_integer():
+                raise DataError(f"{where}: the rank {row['rank']!r} is not a whole number from 1")
+            score = 1 / rank
+        if "score" in row:
+            score = as_number(row["score"])
+        if score is None:
+            raise DataError(f"{where}: the score {row['score']!r} is not a number")
+        yield Ratings(row["query_id"], (row["doc_id"],), (score,), (number,))

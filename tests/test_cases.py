@@ -32,8 +32,10 @@ from retrieval import CrossEncoder, DataError, Retriever
 from retrieval.cli import main
 from retrieval.index.manifest import Manifest
 from retrieval.index.reader import Index
+from retrieval.qrels import read_beir_qrels, read_qrels
+from retrieval.queries import read_queries
 from retrieval.ranking import Candidate, ordered
-from retrieval.runs import read_beir_qrels, read_qrels, read_queries, read_run
+from retrieval.runs import read_run
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases"
 pytestmark = pytest.mark.skipif(
