@@ -110,14 +110,32 @@ class Benchmark:
             raise ConfigError(f"layout {layout!r}: expected auto or one of {', '.join(LAYOUTS)}")
         path = Path(source)
         if source and _exists(path):
-            chosen = _layout_of(path) if layout == "auto" else LAYOUTS[layout]
-            return chosen.load(path, split)
+            return (_known_layout(path) if layout == "auto" else LAYOUTS[layout]).load(path, split)
         if isinstance(source, Path) or kind_of(source) or not _NAME.fullmatch(source):
             raise DataError(f"{shown(str(source), 1000)}: no such file or folder")
         return _by_name(source, split)
 
-    def save(self, folder: str | Path) -> None:
+    @classmethod
+    def of_files(cls, queries: str | Path, qrels: str | Path) -> Benchmark:
+        """Make a benchmark of a file of queries and one of judgements, to evaluate an index that is there.
+
+        Raises:
+            DataError: one of them cannot be read, or a judged query has no text.
+        """
+        from retrieval.qrels import read_qrels
+        from retrieval.queries import read_queries
+
+        def no_corpus() -> Iterator[Document]:
+            raise DataError(f"{queries}: queries and judgements only, without documents")
+
+        card = Card(name=Path(queries).name, split=Path(qrels).name)
+        return assemble(queries, card, read_queries(queries), read_qrels(qrels), no_corpus)
+
+    def save(self, folder: str | Path) -> Card:
         """Write a BEIR folder with `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` and the card, at once.
+
+        Returns:
+            The card, with all counts.
 
         Raises:
             ConfigError: something is in the way.
@@ -125,7 +143,7 @@ class Benchmark:
         """
         from retrieval.eval.beir import write_benchmark
 
-        write_benchmark(folder, self.corpus(), self.queries, {self.card.split: self.qrels}, self.card)
+        return write_benchmark(folder, self.corpus(), self.queries, {self.card.split: self.qrels}, self.card)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,13 +295,17 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _layout_of(path: Path) -> Layout:
-    """Find the layout of a folder or file."""
-    for layout in LAYOUTS.values():
-        if layout.recognises(path):
-            return layout
-    known = "; ".join(f"{layout.name}: {layout.looks}" for layout in LAYOUTS.values())
-    raise DataError(f"{path}: not in a layout that is known. {known}")
+def layout_of(path: Path) -> Layout | None:
+    """Find the layout of a folder or file; None where no benchmark is recognised."""
+    return next((layout for layout in LAYOUTS.values() if layout.recognises(path)), None)
+
+
+def _known_layout(path: Path) -> Layout:
+    found = layout_of(path)
+    if found is None:
+        known = "; ".join(f"{layout.name}: {layout.looks}" for layout in LAYOUTS.values())
+        raise DataError(f"{path}: not in a layout that is known. {known}")
+    return found
 
 
 def _by_name(name: str, split: str | None) -> Benchmark:

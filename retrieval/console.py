@@ -103,6 +103,20 @@ def progress() -> Iterator[Callable[[Progress], None] | None]:
         yield show
 
 
+@contextlib.contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show how many of a known number are done, where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
     """Print lines to stdout, or to an open text file."""
     for line in lines:

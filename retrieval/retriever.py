@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,6 +112,32 @@ class Retriever:
                 require_same_model(self.index.manifest, encoder, self.index.path)
                 self._encoder = encoder
         return self._encoder
+
+    @property
+    def documents(self) -> int:
+        """How many documents the index holds."""
+        return self.index.manifest.documents
+
+    def holds(self, doc_ids: Collection[str]) -> set[str]:
+        """Return which of these documents the index holds."""
+        rows = self.index.find(list(doc_ids))
+        return {self.index.passage(int(row))["doc_id"] for row in rows}
+
+    def facts(self) -> dict[str, str]:
+        """Say what answers: the index, how it is searched, the models; for reports."""
+        index = self.index.facts(verified=False)
+        text = {name: index[f"text {name}"] for name in ("on_long",) if f"text {name}" in index}
+        facts = {
+            "index": f"{self.index.path.name}, {index['documents']:,} documents, {index['passages']:,} passages",
+            "search": ", recall@10 ".join(str(index[name]) for name in ("search", "recall@10") if name in index),
+            "vectors": index["vectors"],
+            "encoder": f"{index['encoder']} (sha256 {str(index.get('encoder sha256', ''))[:12]})",
+            "long documents": str(text.get("on_long", "")),
+        }
+        if self.reranker is not None:
+            identity = getattr(self.reranker, "identity", {"name": type(self.reranker).__name__})
+            facts["reranker"] = f"{identity['name']} (sha256 {str(identity.get('sha256', ''))[:12]})"
+        return {name: value for name, value in facts.items() if value}
 
     def search(
         self,

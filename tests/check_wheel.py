@@ -49,11 +49,13 @@ def build_wheel(folder):
 
 def source_modules():
     """Names in the wheel of all modules, by the mapping in pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    names = [package.replace(".", "/") for package in setuptools["packages"]]
+    folders = [setuptools["package-dir"].get(package) for package in setuptools["packages"]]
     return sorted(
-        f"{package.replace('.', '/')}/{path.name}"
-        for package, folder in project["tool"]["setuptools"]["package-dir"].items()
-        for path in (ROOT / folder).glob("*.py")
+        f"{name}/{path.name}"
+        for name, folder in zip(names, folders, strict=True)
+        for path in (ROOT / (folder or name)).glob("*.py")
     )
 
 

@@ -13,6 +13,7 @@ import retrieval
 
 ROOT = Path(__file__).parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+PACKAGES = {name: SETUPTOOLS["package-dir"].get(name, name.replace(".", "/")) for name in SETUPTOOLS["packages"]}
 FOLDERS = {name: folder for name, folder in SETUPTOOLS["package-dir"].items() if name != "retrieval"}
 HEAVY = ("torch", "transformers", "sentence_transformers", "faiss", "ranx")
 NOT_OURS = {"tests", "build", "dist", "demo"}
@@ -29,7 +30,6 @@ def modules_after(code):
 
 
 def test_every_folder_with_an_init_is_packaged_once():
-    packaged = [SETUPTOOLS["package-dir"][name] for name in SETUPTOOLS["packages"]]
     found = [
         init.parent.relative_to(ROOT).as_posix()
         for top in ROOT.iterdir()
@@ -37,7 +37,7 @@ def test_every_folder_with_an_init_is_packaged_once():
         for init in top.rglob("__init__.py")
         if not any(folder.is_symlink() for folder in init.parents)  # newer Pythons' rglob follows links
     ]
-    assert sorted(found) == sorted(packaged)
+    assert sorted(found) == sorted(PACKAGES.values())
 
 
 def test_links_and_mapping_agree():
@@ -63,7 +63,7 @@ def test_importing_everything_claims_no_name_but_retrieval():
     modules = modules_after(code)
     sources = {
         f"{name}.{path.stem}"
-        for name, folder in SETUPTOOLS["package-dir"].items()
+        for name, folder in PACKAGES.items()
         for path in (ROOT / folder).glob("*.py")
         if not path.stem.startswith("__")
     }

@@ -1,0 +1,1 @@
+"""The commands, a module for each kind; each parses, calls one function of the library and prints."""

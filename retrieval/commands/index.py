@@ -1,0 +1,187 @@
+"""Making and changing an index: build-index, add, delete, compact, info."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from retrieval.commands.options import DEVICE, READING, chosen, document_settings
+
+
+@click.command("build-index")
+@click.argument("corpus", nargs=-1, required=True)
+@click.argument("index")
+@click.option("--model", help="Encoder: a folder or a hub name.  [default: the embedded all-MiniLM-L6-v2]")
+@click.option(
+    "--index-type",
+    default="auto",
+    show_default=True,
+    help="auto (exact up to 200,000 passages, HNSW above), flat, hnsw, ivf, ivfpq or a FAISS factory string.",
+)
+@click.option(
+    "--vector-dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Of the vectors on disk.",
+)
+@click.option(
+    "--on-long",
+    type=click.Choice(["window", "truncate", "error"]),
+    default="window",
+    show_default=True,
+    help="A document longer than the encoder's limit is windowed, cut, or an error.",
+)
+@click.option("--overlap", type=click.IntRange(min=0), help="Tokens that neighbouring windows share.")
+@click.option("--pooling", help="Of a plain Hugging Face encoder: mean, cls, max, lasttoken ...")
+@click.option("--query-prompt", help="Put before every query; default: the model's own.")
+@click.option("--document-prompt", help="Put before every document; default: the model's own.")
+@click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a passage; default: the model's limit.")
+@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
+@click.option("--vectors", type=click.Path(), help="Ready-made vectors (.npy in corpus order, or .parquet with ids).")
+@click.option("--vector-field", help="The vectors' column in a Parquet file.")
+@click.option(
+    "--metric",
+    type=click.Choice(["cosine", "dot"]),
+    default="cosine",
+    show_default=True,
+    help="Of ready-made vectors.",
+)
+@READING
+@DEVICE
+@click.option("--overwrite", is_flag=True, help="Replace an index that is there, once the new one is complete.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
+def build_index_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any) -> None:
+    """Build INDEX, a new folder, over one or more CORPUS sources.
+
+    A CORPUS is a JSONL, CSV, TSV, Parquet or Arrow file, a BEIR folder, any other folder (one document a text file),
+    a text file, or - for JSONL on standard input. A build that was stopped goes on when the command is repeated.
+
+    \b
+    retrieve build-index docs/ my-index
+    retrieve build-index corpus.jsonl.gz my-index --model ./my-encoder --index-type hnsw
+    retrieve build-index ids.tsv my-index --vectors embeddings.npy
+    """
+    from retrieval.console import progress
+    from retrieval.encoder import EncoderSettings
+    from retrieval.indexing import IndexSettings, build_index
+
+    with progress() as show:
+        result = build_index(
+            corpus,
+            index,
+            model=options["model"],
+            vectors=options["vectors"],
+            documents=document_settings(options),
+            encoding=EncoderSettings(**chosen(options, EncoderSettings)),
+            settings=IndexSettings(**chosen(options, IndexSettings)),
+            overwrite=options["overwrite"],
+            rejects=options["rejects"],
+            progress=show,
+        )
+    _report("indexed", result, as_json)
+
+
+def _report(done: str, result: Any, as_json: bool) -> None:
+    from retrieval.console import report
+
+    report(done, result)
+    if as_json:
+        click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+
+
+@click.command("add")
+@click.argument("corpus", nargs=-1, required=True)
+@click.argument("index")
+@click.option("--upsert", is_flag=True, help="Replace documents whose id is in the index already.")
+@click.option("--model", help="Where the index's model lies now, if it moved.")
+@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
+@click.option("--vectors", type=click.Path(), help="Ready-made vectors, for an index made of such.")
+@click.option("--vector-field", help="The vectors' column in a Parquet file.")
+@READING
+@DEVICE
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
+def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any) -> None:
+    """Add the documents of CORPUS sources to INDEX, encoded as its others were.
+
+    \b
+    retrieve add new.jsonl my-index
+    retrieve add changed.jsonl my-index --upsert
+    """
+    from retrieval.console import progress
+    from retrieval.encoder import EncoderSettings
+    from retrieval.indexing import add_documents
+
+    named = ("model", "upsert", "vectors", "vector_field", "rejects")
+    with progress() as show:
+        result = add_documents(
+            corpus,
+            index,
+            documents=document_settings(options),
+            encoding=EncoderSettings(**chosen(options, EncoderSettings)),
+            progress=show,
+            **{name: options[name] for name in named},
+        )
+    _report("added", result, as_json)
+
+
+@click.command("delete")
+@click.argument("index")
+@click.argument("doc_ids", nargs=-1, metavar="[ID]...")
+@click.option("--ids", type=click.Path(), help="File with one id a line, or - for standard input.")
+def delete_command(index: str, doc_ids: Sequence[str], ids: str | None) -> None:
+    """Delete documents from INDEX by id. Ids that are not there are counted.
+
+    \b
+    retrieve delete my-index guide/old.md guide/older.md
+    retrieve delete my-index --ids gone.txt
+    """
+    from retrieval.console import say
+    from retrieval.indexing import delete_documents
+    from retrieval.queries import read_lines
+
+    if not doc_ids and ids is None:
+        raise click.UsageError("give ids, or --ids FILE")
+    listed = [] if ids is None else read_lines(sys.stdin.buffer if ids == "-" else ids)
+    result = delete_documents([*doc_ids, *listed], index)
+    shown = ", ".join(repr(doc_id) for doc_id in result.unknown[:5])
+    unknown = f"; {len(result.unknown)} ids are not in the index: {shown}" if result.unknown else ""
+    say(f"deleted {result.deleted} documents{unknown}; the index holds {result.index_documents:,} documents")
+
+
+@click.command("compact")
+@click.argument("index")
+def compact_command(index: str) -> None:
+    """Rewrite INDEX without deleted documents, as one segment. Answers stay the same.
+
+    \b
+    retrieve compact my-index
+    """
+    from retrieval.console import say
+    from retrieval.indexing import compact_index
+
+    manifest = compact_index(index)
+    say(f"compacted: {manifest.documents:,} documents, {manifest.passages:,} passages in one segment")
+
+
+@click.command("info")
+@click.argument("index")
+@click.option("--verify", is_flag=True, help="Read and hash every file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info_command(index: str, verify: bool, as_json: bool) -> None:
+    """Say what INDEX holds, how it was made, and (--verify) whether it is sound.
+
+    \b
+    retrieve info my-index --verify
+    """
+    from retrieval.console import print_facts
+    from retrieval.index.reader import Index
+
+    print_facts(Index.open(index, verify=verify).facts(verified=verify), as_json=as_json)
+
+
+COMMANDS = (build_index_command, add_command, delete_command, compact_command, info_command)

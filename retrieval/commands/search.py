@@ -1,0 +1,226 @@
+"""Asking an index, and re-ordering runs: query, rerank."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from retrieval.commands.options import DEVICE, FIELDS, chosen, document_settings
+from retrieval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from retrieval.ranking import Hit
+
+
+@click.command("query")
+@click.argument("index")
+@click.argument("text", required=False)
+@click.option("--queries", type=click.Path(), help="File of queries (JSONL or TSV with ids), or - for standard input.")
+@click.option(
+    "--vectors", type=click.Path(), help="File of query vectors instead of texts: .npy, or .parquet with ids."
+)
+@click.option("-k", "--k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for each query.")
+@click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
+@click.option(
+    "--reranker",
+    default="none",
+    show_default=True,
+    help="Cross-encoder (folder or hub name) that re-orders the hits.",
+)
+@click.option(
+    "--rerank-depth",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Hits it re-orders, at least k.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "jsonl", "trec"]),
+    help="Default: table, and trec with --output.",
+)
+@click.option("--json", "form", flag_value="jsonl", help="The same as --format jsonl: a line of JSON for each query.")
+@click.option("--output", type=click.Path(), help="Write to this file instead of stdout.")
+@click.option("--run-tag", default="retrieve", show_default=True, help="Last column of a TREC run.")
+@DEVICE
+def query_command(index: str, text: str | None, queries: str | None, vectors: str | None, **options: Any) -> None:
+    """Search INDEX for TEXT, for each line of standard input (-), or for a file of queries.
+
+    \b
+    retrieve query my-index "parse a JSON file"
+    retrieve query my-index --queries queries.jsonl -k 100 --format trec --output my.run
+    echo "parse a JSON file" | retrieve query my-index - --json
+    """
+    from retrieval.retriever import Retriever
+    from retrieval.vectorfile import read_query_vectors
+
+    if sum(given is not None for given in (text, queries, vectors)) != 1:
+        raise click.UsageError("give one of TEXT, --queries and --vectors")
+    shown: Mapping[str, str | None]
+    asked: Any  # texts or vectors
+    if vectors is None:
+        shown = _queries(text, queries)
+        asked = list(shown.values())
+    else:
+        names, asked = read_query_vectors(vectors)
+        shown = dict.fromkeys(names)
+    reranker = None if options["reranker"] == "none" else options["reranker"]
+    retriever = Retriever.open(
+        index,
+        model=options["model"],
+        reranker=reranker,
+        **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
+    )
+    found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
+    _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
+    _say_cut(retriever)
+
+
+def _queries(text: str | None, queries: str | None) -> dict[str, str]:
+    from retrieval.chunking import is_blank
+    from retrieval.queries import read_lines, read_queries
+
+    if queries is not None:
+        return read_queries(sys.stdin.buffer if queries == "-" else queries)
+    lines = read_lines(sys.stdin.buffer) if text == "-" else [text or ""]
+    if all(is_blank(line) for line in lines):
+        raise click.UsageError("no queries: nothing but blanks was given")
+    return {str(number): line for number, line in enumerate(lines, 1)}
+
+
+def _write_hits(
+    queries: Mapping[str, str | None],
+    found: Mapping[str, Sequence[Hit]],
+    *,
+    alone: bool,
+    form: str | None,
+    output: str | None,
+    run_tag: str,
+    **_: Any,
+) -> None:
+    from retrieval.console import hits_json, hits_table, print_lines, say
+    from retrieval.files import atomic_write
+    from retrieval.runs import write_run
+
+    form = form or ("trec" if output else "table")
+    text = io.BytesIO()
+    if form == "trec":
+        write_run(text, {name: [(hit.doc_id, hit.score) for hit in hits] for name, hits in found.items()}, run_tag)
+        lines = text.getvalue().decode().splitlines()
+    elif form == "jsonl":
+        lines = [hits_json(name, queries[name], hits) for name, hits in found.items()]
+    else:
+        lines = [
+            line
+            for name, hits in found.items()
+            for line in hits_table(queries[name] or "", hits, name=None if alone else name)
+        ]
+        lines = lines if output is None else [click.unstyle(line) for line in lines]
+    if output is None:
+        print_lines(lines)
+        return
+    with atomic_write(output) as stream:
+        stream.writelines(line.encode() + b"\n" for line in lines)
+    say(f"{len(found):,} queries, {sum(map(len, found.values())):,} hits, written to {output} ({form})")
+
+
+def _say_cut(retriever: Any) -> None:
+    """Counts of what the reranker had to cut; the encoder warns of cut queries itself."""
+    from retrieval.console import say
+
+    counts = getattr(retriever.reranker, "notices", {})
+    for name in ("pairs_windowed", "queries_truncated"):
+        if counts.get(name):
+            say(f"{counts[name]:,} {name.replace('_', ' ')} for the reranker")
+
+
+@click.command("rerank")
+@click.argument("corpus")
+@click.argument("run")
+@click.option("--queries", required=True, type=click.Path(), help="The run's queries (JSONL or TSV with ids).")
+@click.option("--reranker", required=True, help="Cross-encoder: a folder or a hub name.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Documents re-ordered for each query; those below follow in their old order, with scores made up for it.",
+)
+@click.option("--output", required=True, type=click.Path(), help="The new run.")
+@click.option("--run-tag", default="retrieve", show_default=True, help="Its last column.")
+@click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a pair; default: the model's limit.")
+@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
+@FIELDS
+@DEVICE
+def rerank_command(corpus: str, run: str, queries: str, output: str, **options: Any) -> None:
+    """Re-order RUN, made by any system, with a cross-encoder; texts come from CORPUS, or an index.
+
+    \b
+    retrieve rerank corpus.jsonl bm25.run --queries queries.tsv --reranker ./my-reranker --output reranked.run
+    """
+    from retrieval.console import say
+    from retrieval.queries import read_queries
+    from retrieval.reranker import CrossEncoder, RerankSettings
+    from retrieval.reranking import passages_of, rerank_run, within_depth
+    from retrieval.runs import read_run, write_run
+
+    if Path(output).exists() and Path(output).samefile(run):
+        raise ConfigError(f"--output {output} is the run itself; give another file")
+    first, texts_of_queries = read_run(run), read_queries(queries)
+    documents = document_settings(options)
+    texts = passages_of(within_depth(first, options["depth"]), corpus, documents=documents)
+    reranker = CrossEncoder.load(options["reranker"], settings=RerankSettings(**chosen(options, RerankSettings)))
+    results = rerank_run(first, texts_of_queries, texts, reranker, depth=options["depth"])
+    write_run(output, results, options["run_tag"])
+    cut = {name: count for name, count in reranker.notices.items() if count}
+    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(cut.items()))
+    say(f"{len(results):,} queries re-ordered, written to {output}{'; ' if counts else ''}{counts}")
+
+
+@click.command("fuse")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option(
+    "--method",
+    type=click.Choice(["rrf", "wsum"]),
+    default="rrf",
+    show_default=True,
+    help="Reciprocal ranks, or a weighted sum of normalised scores.",
+)
+@click.option("--weights", help="One for each run, with commas: 1,0.5.  [default: equal]")
+@click.option(
+    "--normalization",
+    type=click.Choice(["min-max", "max", "sum", "zmuv", "rank", "none"]),
+    default="min-max",
+    show_default=True,
+    help="Of the scores of wsum, query by query.",
+)
+@click.option("--rrf-k", type=click.IntRange(min=0), default=60, show_default=True, help="Of rrf.")
+@click.option("--output", required=True, type=click.Path(), help="The new run.")
+@click.option("--run-tag", default="fused", show_default=True, help="Its last column.")
+def fuse_command(runs: Sequence[str], weights: str | None, output: str, run_tag: str, **options: Any) -> None:
+    """Merge RUNs of the same queries, such as a lexical and a dense one, into one.
+
+    \b
+    retrieve fuse bm25.run dense.run --output fused.run
+    retrieve fuse bm25.run dense.run --method wsum --normalization zmuv --weights 0.2,1 --output fused.run
+    """
+    from retrieval.console import say
+    from retrieval.fusion import fuse
+    from retrieval.runs import read_run, write_run
+
+    try:
+        shares = None if weights is None else [float(weight) for weight in weights.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--weights {weights}: expected numbers with commas between") from None
+    fused = fuse([read_run(run) for run in runs], weights=shares, **options)
+    write_run(output, fused, run_tag)
+    say(f"{len(runs)} runs, {len(fused):,} queries fused, written to {output}")
+
+
+COMMANDS = (query_command, rerank_command, fuse_command)
