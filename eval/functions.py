@@ -11,6 +11,7 @@ import ast
 import inspect
 import io
 import re
+import textwrap
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
@@ -29,10 +30,14 @@ _TEST_NAME = re.compile(r"test(_|[A-Z]|$)")
 _RULER = re.compile(r"#{4,}|#[#:\s]*(?:[^\w\s]\W*$|[-=#*~_+]{3,})")  # without a word, or starting like `---- `
 _PRAGMA = re.compile(
     r"!|-\*-|(?:type|fmt|isort|mypy|pylint|pyright|flake8|ruff|yapf|cython|cspell|coding|vim?)\s*:|"
-    r"(?:noqa|nosec|pragma|pytype|codespell|region|endregion|@\w+)\b",
+    r"(?:noqa|nosec|pragma|pyre|pyrefly|pytype|codespell|region|endregion|@\w+)\b",
     re.IGNORECASE,
 )
-_LICENCE = re.compile(r"copyright|\(c\)|licen[sc]ed?\b|SPDX|all rights reserved", re.IGNORECASE)
+_NOTE = re.compile(  # a comment that says something else than what the function does
+    r"copyright|\(c\)\s*\d|\blicen[sc]ed?\b|\bSPDX\b|all rights reserved|https?://|\berror:|\bsignature of\b|^note\b|"
+    r"n't\b|\b(?:do|does|is) not\b|\bno longer\b|\bwork ?around\b|\b(?:adapted|taken|copied|borrowed) from\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -298,7 +303,8 @@ def _dedented(code: str, indent: str) -> str | None:
 def _comment_above(source: _Source, line: int, after: int) -> str:
     """The prose of the comment lines that end right above a line; empty where they are something else.
 
-    Rulers and pragmas are no prose; what stands above a ruler belongs to a section, not to the function.
+    Rulers and pragmas are no prose; what stands above a ruler belongs to a section, not to the function. Licences,
+    code, and notes to fellow programmers (why something does not work, where it comes from, links) say something else.
     """
     indent = _indent(source.lines[line - 1])
     block: list[str] = []
@@ -307,12 +313,12 @@ def _comment_above(source: _Source, line: int, after: int) -> str:
             break
         if _RULER.match(text.strip()):
             break
-        words = text.strip().lstrip("#:").strip()
-        if not _PRAGMA.match(words):
-            block.insert(0, words)
-    comment = "\n".join(block).strip()
-    code = sum(map(_is_code, block))
-    return "" if _LICENCE.search(comment) or code * 2 >= len(block) else comment
+        words = text.strip().lstrip("#:")
+        if not _PRAGMA.match(words.strip()):
+            block.append(words)
+    comment = textwrap.dedent("\n".join(reversed(block))).strip()
+    code = sum(_is_code(line.strip()) for line in block)
+    return "" if _NOTE.search(comment) or _is_code(comment) or code * 2 >= len(block) else comment
 
 
 def _indent(line: str) -> str:
@@ -320,7 +326,7 @@ def _indent(line: str) -> str:
 
 
 def _is_code(line: str) -> bool:
-    """Whether a line of a comment is a statement, or the head of one: code that was commented out."""
+    """Whether a comment, or a line of one, is a statement or the head of one: code that was commented out."""
     for text in (line, f"{line} pass"):
         try:
             body = _parsed(text).body

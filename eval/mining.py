@@ -125,15 +125,18 @@ def make_benchmark(
     started = perf_counter()
     root, folder = Path(repository), Path(out)
     if not root.is_dir():
-        raise DataError(f"{root}: {'not a folder' if root.exists() else 'no such folder'}; expected a source tree")
+        raise DataError(
+            f"{root}: {'not a folder' if root.exists() else 'no such folder'}; expected the folder of a source tree"
+        )
     with writing(folder):  # looked at here too, as mining takes its time
         if folder.exists() and not (folder.is_dir() and next(folder.iterdir(), None) is None):
             raise ConfigError(f"{folder} exists and is not an empty folder; give another one or remove it")
     tree = _Tree(root, progress or (lambda files: None))
     mined = _settled(_unequal(tree))
     pairs, notices = _drawn([item for item in mined if not item.no_query])
+    no_query = _sorted(Counter(item.no_query for item in mined if item.no_query))
     if not any(pairs.values()):
-        raise DataError(f"{root}: no documented functions to make a benchmark of ({tree.seen()})")
+        raise DataError(f"{root}: no documented functions to make a benchmark of ({tree.seen(no_query)})")
     report = MiningReport(
         files=tree.files,
         functions=tree.functions,
@@ -141,7 +144,7 @@ def make_benchmark(
         undocumented=sum(not item.function.documentation for item in mined),
         pairs={split: len(pairs[split]) for split in SPLITS},
         left_out=_sorted(tree.left_out),
-        no_query=_sorted(Counter(item.no_query for item in mined if item.no_query)),
+        no_query=no_query,
         skipped=_sorted(tree.skipped),
         unparsed=tuple(tree.unparsed),
         notices=notices,
@@ -226,11 +229,12 @@ class _Tree:
             else:
                 yield entry.doc_id, language, text.text
 
-    def seen(self) -> str:
+    def seen(self, no_query: Mapping[str, int]) -> str:
         """Say what was found, for the message that it is not enough."""
-        reasons = (_sorted(self.skipped) | _sorted(self.left_out)).items()
-        parts = [f"{self.files} source files", f"{self.functions} functions"]
-        return ", ".join(parts + [f"{count} left out: {reason}" for reason, count in reasons])
+        parts = [f"{self.files} source files read", f"{self.functions} functions in them"]
+        for what, counts in (("skipped", self.skipped), ("left out", self.left_out), ("without a query", no_query)):
+            parts += [f"{count} {what}: {reason}" for reason, count in _sorted(counts).items()]
+        return ", ".join(parts)
 
 
 def _is_generated(text: str) -> bool:

@@ -18,10 +18,11 @@ _SECTION = re.compile(
 _UNDERLINE = re.compile(r"([-=~^*#\"'`+_.])\1{2,}\s*")
 _SIGNATURE = re.compile(r"[\w.]+\(.*\)\s*(?:->.*)?:?|[\w.]+\(.*\)\s*--\s.*")
 _END = re.compile(  # what a line starts with where the prose of a paragraph ends
-    r":\w[\w ,*\[\].|]*:(?:\s|$)|@\w+|>>>|\.\.\s|\.\. ?\w|[-*+•]\s|\d+[.)]\s|\(?[a-z\d]\)\s|```|\|"
+    r":\w[\w ,*\[\].|]*:(?:\s|$)|@\w+|>>>|\.\.\s|\.\. ?\w|[-*+•]\s|\d+[.)]\s|\(?[a-z\d]\)\s|```|\||\w+ : \w"
 )
 _ROLE = re.compile(r":[A-Za-z][\w:+-]*:`(~?)([^`<]*?)\s*(?:<[^`]*>)?`")
 _LINK = re.compile(r"`([^`<]+?)\s*<[^`]*>`__?")
+_PREFIX = re.compile(r"^(?:internal|private|helper)(?: use only)?\.? ?(?::|--?|–|—) ", re.IGNORECASE)
 _MARKS = re.compile(r"`+_{0,2}|\*\*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _TEMPLATE = re.compile(r"%\(\w+\)s|%s|\{\w*\}")
@@ -104,7 +105,7 @@ def _is_section(text: str, following: str) -> bool:
 def _plain(text: str) -> str:
     """Take markup off and make all blanks one."""
     text = _ROLE.sub(lambda role: role[2].rpartition(".")[2] if role[1] else role[2], text)
-    return " ".join(_MARKS.sub("", _LINK.sub(r"\1", text)).split())
+    return _PREFIX.sub("", " ".join(_MARKS.sub("", _LINK.sub(r"\1", text)).split()))
 
 
 def _words(text: str) -> int:
