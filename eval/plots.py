@@ -151,7 +151,7 @@ def _sorted_by(queries: int) -> str:
 
 def _gutter(marks: Sequence[float]) -> float:
     """Return the room that the numbers of a vertical axis take."""
-    return max(columns(f"{mark:g}") for mark in marks) * CHARACTER + 10
+    return max(columns(f"{mark:g}") for mark in marks) * CHARACTER + 14
 
 
 def _bars(values: np.ndarray, labels: Sequence[str], place: int, horizontal: Scale, vertical: Scale) -> tuple[str, str]:
