@@ -24,11 +24,14 @@ from retrieval.errors import ConfigError, DataError
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
 from retrieval.files import sync_folder, writing
 from retrieval.formats import kind_of
-from retrieval.runs import read_qrels, read_queries
+from retrieval.qrels import read_qrels
+from retrieval.queries import read_queries
 
 CARD_FILE = "benchmark.json"
-_QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz")
-_QRELS = (".tsv", ".tsv.gz", ".trec", ".trec.gz", ".txt", ".txt.gz")  # the first wins where a split has several
+_PACKED = ("", ".gz", ".zst")
+_QUERIES = [f"queries{suffix}{packed}" for suffix in (".jsonl", ".tsv") for packed in _PACKED]
+# Where a split has several files, the first kind wins.
+_QRELS = [f"{suffix}{packed}" for suffix in (".tsv", ".trec", ".txt", ".jsonl") for packed in _PACKED]
 _FILE_NAME = re.compile(r"\w[\w.+-]*")
 _PER_SPLIT = ("split", "queries", "judgements")  # what a card in a file cannot say for all splits
 
