@@ -29,7 +29,7 @@ _TEMPLATE = re.compile(r"%\(\w+\)s|%s|\{\w*\}")
 _SAYS_NOTHING = re.compile(
     r"(?:please )?(?:see|refer to|cf\.?)\b|(?:this (?:function|method) is )?(?:now )?deprecated\b|"
     r"(?:(?:does )?the )?same as\b|(?:an? )?alias(?:es)? (?:of|for|to)\b|(?:for )?(?:internal|private) use\b|"
-    r"todo\b|fixme\b|xxx\b|hack\b|not (?:yet )?implemented\b|docstring\b|inherit(?:s|ed)? (?:doc|from)|"
+    r"note:|todo\b|fixme\b|xxx\b|hack\b|not (?:yet )?implemented\b|docstring\b|inherit(?:s|ed)? (?:doc|from)|"
     r"initiali[sz]e self\b|(?:an? )?(?:internal|private|small|simple|little)? ?helper (?:function|method)?\.?$",
     re.IGNORECASE,
 )

@@ -73,7 +73,10 @@ REST = "    x = a\n    y = x\n    return y"
             'x = 1\n\f\ndef f(a):\n    """Doc."""\n\f\n    x = a\n    y = "\x0c\u2028\x85"\n    return y\n',
             'def f(a):\n    x = a\n    y = "\x0c\u2028\x85"\n    return y',
         ),
-        ('class A:\n    @ (d)\n    def f(a): "Doc."; x = a; y = x; return y\n', "@ (d)\ndef f(a): x = a; y = x; return y"),
+        (
+            'class A:\n    @ (d)\n    def f(a): "Doc."; x = a; y = x; return y\n',
+            "@ (d)\ndef f(a): x = a; y = x; return y",
+        ),
         ('\f@d\n\fdef f(a):\n    """Doc."""\n' + REST, "@d\n\fdef f(a):\n" + REST),
         (  # the strings of a method keep their lines as they are; comments and open brackets may stand further left
             'class A:\n    def f(a):\n        "Doc."\n        x = """\n  one\n        two"""\n# low\n'

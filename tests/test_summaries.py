@@ -60,6 +60,7 @@ def test_the_first_paragraph_without_markup_is_the_summary(documentation, text):
         ("Deprecated since the last release.", "says nothing"),
         ("This function is deprecated since long.", "says nothing"),
         ("TODO: write some words here.", "says nothing"),
+        ("Note: only for arrays of numbers.", "says nothing"),
         ("For internal use only.", "says nothing"),
         ("Alias of another function.", "says nothing"),
         ("A simple helper function.", "says nothing"),
