@@ -63,10 +63,12 @@ def read_documents(sources: Sequence[Path]) -> Iterator[Document]:
         DataError: a record that cannot be used, or an id that occurs twice; names file and line.
     """
     for batch in DocumentStream(sources):
-        doc_ids, titles, texts, *further = (
-            [plain(cell, field) for cell in column] for field, column in zip(batch.schema, batch.columns, strict=True)
-        )
+        doc_ids, titles, texts = (column.to_pylist() for column in batch.columns[:3])
         names = batch.schema.names[3:]
+        further = [
+            [plain(cell, batch.schema.field(name)) for cell in column]
+            for name, column in zip(names, batch.columns[3:], strict=True)
+        ]
         for row, (doc_id, title, text) in enumerate(zip(doc_ids, titles, texts, strict=True)):
             metadata = {name: column[row] for name, column in zip(names, further, strict=True)}
             nested = metadata.pop("metadata", None)
