@@ -156,8 +156,8 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
         notes=(
             "grades 0 to 3; published figures are nDCG with exponential gain over the whole ranking: ndcg_burges",
             "published figures often leave unjudged functions out of the ranking before they count ranks",
-            f"{len(means)} functions were rated more than once: the mean counts, and of these {broken} were rounded",
-            f"{len(graded) - len(qrels)} queries without a relevant function left out, as in the official script",
+            f"functions rated several times, of which the mean counts: {len(means)}; means rounded: {broken}",
+            f"queries without a relevant function, left out as in the official script: {len(graded) - len(qrels)}",
             "document: the function's code with the docstring cut out",
         ),
     )

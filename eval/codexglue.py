@@ -114,12 +114,12 @@ def load_webquery(path: Path, split: str | None) -> Benchmark:
     right = sum(any(grades.values()) for grades in qrels.values())
     notes = [
         "the official task classifies pairs; here each query searches all codes, of which few are judged for it",
-        f"{len(records)} labelled pairs; {len(records) - len(doc_ids)} repeat an earlier code, one document",
+        f"labelled pairs: {len(records)}; with an earlier code, one document: {len(records) - len(doc_ids)}",
         "document: a function with its docstring, as in the file; the queries are web searches",
-        f"{len(qrels) - right} queries have no right code",
+        f"queries without a right code: {len(qrels) - right}",
     ]
     if repeated:
-        notes.append(f"{repeated} pairs came twice, {conflicting} of them with both labels: 1 counts")
+        notes.append(f"pairs that came before: {repeated}; with the other label, of which 1 counts: {conflicting}")
     card = Card(
         name="CodeXGLUE WebQueryTest" if split == "test" else "CoSQA labelled pairs",
         split=split,

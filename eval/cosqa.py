@@ -53,9 +53,9 @@ def load(path: Path, split: str | None) -> Benchmark:
     wrong = sum(not any(judged.values()) for judged in qrels.values())
     notes = ["document: a function with its docstring, as in the official pool; the queries are web searches"]
     if wrong:
-        notes.append(f"{wrong} queries have no right code: their only pair has label 0")
+        notes.append(f"queries without a right code, since their only pair has label 0: {wrong}")
     if differ:
-        notes.append(f"{differ} pairs show another code than the pool has under their index; the index counts")
+        notes.append(f"pairs with another code than the pool has under their index, which counts: {differ}")
     card = Card(
         name="CoSQA",
         split=split,

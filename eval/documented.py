@@ -107,12 +107,12 @@ class Judged:
             f"document: the function's code as written, {removed} (the official baselines read code_tokens)",
         ]
         told = {
-            "tokens": "documents are code_tokens joined by blanks: the docstring could not be cut out of the code",
-            "leaks": "documents hold the words of their own query, in a comment, a name or a string",
-            "silent": "functions without documentation are in the pool, without a query",
-            "repeated": "queries repeat the text of an earlier one; each has one right function",
+            "tokens": "documents that are code_tokens joined by blanks, as no docstring could be cut out of the code",
+            "leaks": "documents that hold the words of their own query, in a comment, a name or a string",
+            "silent": "functions without documentation, which are in the pool without a query",
+            "repeated": "queries with the text of an earlier one, of which each has one right function",
         }
-        notes += [f"{self.counts[key]} {what}" for key, what in told.items() if self.counts[key]]
+        notes += [f"{what}: {self.counts[key]}" for key, what in told.items() if self.counts[key]]
         return (*notes, *self.census.notes())
 
 

@@ -129,7 +129,7 @@ def _benchmark(place: Path, card: Card, tasks: Sequence[_Task], asked: Iterable[
     queries = {task.task_id: task.query for task in asked}
     notes = [*card.notes, *census.notes()]
     if leaks := sum(occurs(task.query, task.code) for task in asked):
-        notes.append(f"{leaks} documents hold the words of their own query, in a comment or a string")
+        notes.append(f"documents that hold the words of their own query, in a comment, a name or a string: {leaks}")
     card = replace(card, documents=census.documents, duplicates=census.duplicates, notes=tuple(notes))
     qrels = {query_id: {f"{query_id}#code": 1} for query_id in queries}
     documents = [Document(doc_id=f"{task.task_id}#code", text=task.code) for task in tasks]

@@ -10,7 +10,9 @@ from typing import Any
 
 from retrieval.errors import DataError
 from retrieval.formats import json_type, read_file
-from retrieval.lines import Rows, shown
+from retrieval.lines import Rows, is_encodable, shown
+
+_NO_OPTION = " (--encoding names another, e.g. cp1252)"  # not for benchmarks, which are UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,8 @@ class Record:
         raise self.error(f"no {wanted} (found: {found})")
 
     def _checked(self, name: str, value: str) -> str:
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise self.error(f"{name!r} holds half a surrogate pair, which is no character") from None
+        if not is_encodable(value):
+            raise self.error(f"{name!r} holds half a surrogate pair, which is no character")
         return value
 
 
@@ -104,8 +104,9 @@ def read_lines(path: Path, kind: str = "jsonl", *, header: bool | None = None) -
     for rows in read_file(str(path), kind, header=header):
         if not isinstance(rows, Rows):
             continue
-        if rows.faults:
-            raise DataError(f"{path}, line {rows.faults[0].number}: {rows.faults[0].reason}")
+        for fault in rows.faults:
+            reason = fault.reason.replace(_NO_OPTION, "; convert the file to UTF-8")
+            raise DataError(f"{path}, line {fault.number}: {reason}")
         for number, fields in zip(rows.numbers, rows.records, strict=True):
             yield Record(path, "line", number, fields)
 
@@ -181,5 +182,4 @@ class Census:
         """Say what repeated documents do to a number."""
         if not self.duplicates:
             return ()
-        are = "document has" if self.duplicates == 1 else "documents have"
-        return (f"{self.duplicates} {are} the text of an earlier one; a query judges only its own right document",)
+        return (f"documents with the text of an earlier one, not right for its query: {self.duplicates}",)
