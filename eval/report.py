@@ -187,6 +187,8 @@ def _extremes(evaluation: Evaluation, system: System) -> Iterator[Section]:
     baseline, metric = evaluation.systems[0], _metrics(evaluation)[0]
     changes = differences(baseline.scores, system.scores, metric)
     one, other = baseline.scores.by_query(metric), system.scores.by_query(metric)
+    texts = 1 if evaluation.queries else 0  # columns
+    header = ("Query", "Id", _short(baseline.name), _short(system.name), "Difference")[1 - texts :]
     tables = []
     for caption, chosen in (
         ("Gained most", [change for change in changes[:SHOWN_QUERIES] if change[1] > 0]),
@@ -196,8 +198,8 @@ def _extremes(evaluation: Evaluation, system: System) -> Iterator[Section]:
             (_query(evaluation, query_id), query_id, fixed(one[query_id]), fixed(other[query_id]), signed(change))
             for query_id, change in chosen
         ]
-        header = ("Query", "Id", _short(baseline.name), _short(system.name), "Difference")
-        tables += [Table(header, rows, words=2, caption=caption)] if rows else []
+        if rows:
+            tables.append(Table(header, [row[1 - texts :] for row in rows], words=1 + texts, caption=caption))
     if tables:
         yield Section(f"Queries that changed most: {metric}, {_short(system.name)}", tables)
 
