@@ -157,7 +157,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
             "grades 0 to 3; published figures are nDCG with exponential gain over the whole ranking: ndcg_burges",
             "published figures often leave unjudged functions out of the ranking before they count ranks",
             f"functions rated several times, of which the mean counts: {len(means)}; means rounded: {broken}",
-            f"queries without a relevant function, left out as in the official script: {len(graded) - len(qrels)}",
+            f"queries without a grade above 0 once rounded, left out (the official script: before): {len(graded) - len(qrels)}",
             "document: the function's code with the docstring cut out",
         ),
     )

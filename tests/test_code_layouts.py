@@ -342,7 +342,7 @@ def test_challenge_means_are_rounded_and_counted(tmp_path):
     assert benchmark.qrels == {"fill_a_tank": {"u/1": 3, "u/2": 0}, "open_the_valve?": {"u/3": 1}}
     assert benchmark.queries == {"fill_a_tank": "fill a tank", "open_the_valve?": "open the valve?"}
     assert "rated several times, of which the mean counts: 2; means rounded: 2" in notes(benchmark)
-    assert "queries without a relevant function, left out as in the official script: 1" in notes(benchmark)
+    assert "queries without a grade above 0 once rounded, left out (the official script: before): 1" in notes(benchmark)
     assert "ndcg_burges" in notes(benchmark)
     assert benchmark.card.documents is None
 
