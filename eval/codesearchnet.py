@@ -144,6 +144,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
     }
     qrels = {query_id: judged for query_id, judged in graded.items() if any(judged.values())}
     means = [given for judged in ratings[language].values() for given in judged.values() if len(given) > 1]
+    dropped = len(graded) - len(qrels)
     broken = sum(sum(given) % len(given) > 0 for given in means)
     card = Card(
         name=f"CodeSearchNet Challenge {language}",
@@ -157,7 +158,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
             "grades 0 to 3; published figures are nDCG with exponential gain over the whole ranking: ndcg_burges",
             "published figures often leave unjudged functions out of the ranking before they count ranks",
             f"functions rated several times, of which the mean counts: {len(means)}; means rounded: {broken}",
-            f"queries without a grade above 0 once rounded, left out (the official script: before): {len(graded) - len(qrels)}",
+            f"queries without a grade above 0 once rounded, left out (the official script: before): {dropped}",
             "document: the function's code with the docstring cut out",
         ),
     )
