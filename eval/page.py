@@ -212,7 +212,7 @@ _STYLE = """
 @media screen and (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--muted:#a0a8b4;--line:#3a424d;--faint:#222831;
 --page:#14181e;--note:#2a2413;--edge:#d9a520}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",
+body{margin:0;background:var(--page);color:var(--ink);font:1rem/1.5 system-ui,-apple-system,"Segoe UI",
 "Helvetica Neue",Arial,sans-serif;overflow-wrap:anywhere}
 main{max-width:1120px;margin:0 auto;padding:32px 24px 64px}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 4px;letter-spacing:-.01em}
@@ -241,6 +241,6 @@ figure{margin:0;padding:0 0 36px;break-inside:avoid}
 figcaption{font-size:.95rem;font-weight:600;margin:0 0 12px;line-height:1.4}
 figure svg{display:block;width:100%;max-width:720px;height:auto}
 @media (max-width:520px){main{padding:20px 16px 40px}h1{font-size:1.5rem}figure svg{font-size:14px}}
-@media print{body{font-size:10.5pt}main{max-width:none;padding:0}.table{overflow:visible}tr{break-inside:avoid}
+@media print{:root{font-size:10pt}main{max-width:none;padding:0}.table{overflow:visible}tr{break-inside:avoid}
 .figures{columns:2;column-gap:24px}h2{break-after:avoid}}
 """
