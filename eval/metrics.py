@@ -121,7 +121,8 @@ class Scores:
         """Return one metric of every query, (queries,) float64.
 
         Raises:
-            ConfigError: No such metric, or one that was not asked for.
+            ConfigError: No such metric.
+            DataError: One that was not asked for.
         """
         name = metric if metric in self.metrics else str(parse_measures(metric)[0])
         if name not in self.metrics:

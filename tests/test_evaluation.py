@@ -1,0 +1,345 @@
+"""Evaluations: two stages of a retriever side by side, pools, finished runs; and the commands that print them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from retrieval import Hit, Retriever, build_index
+from retrieval.cli import main
+from retrieval.errors import ConfigError, DataError
+from retrieval.eval.benchmark import Benchmark, Card
+from retrieval.eval.evaluation import evaluate_retriever, evaluate_runs
+from retrieval.eval.profiles import Profile
+from retrieval.runs import read_run
+
+LOG3 = 1 / math.log2(3)
+
+
+@dataclass
+class Fake:
+    """Finds the documents listed for a query, in that order; re-orders them by name, ascending."""
+
+    lists: Mapping[str, Sequence[str]]
+    reranker: object | None = None
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    reranked: list[int] = field(default_factory=list)
+    pools: list[str] = field(default_factory=list)
+
+    @property
+    def documents(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> set[str]:
+        return {doc_id for found in self.lists.values() for doc_id in found}
+
+    def holds(self, doc_ids: Collection[str]) -> set[str]:
+        return self._all() & set(doc_ids)
+
+    def facts(self) -> dict[str, str]:
+        return {"index": "a fake"}
+
+    def search(self, query: str, k: int = 10, *, where: Any = None, rerank: bool | None = None) -> list[Hit]:
+        assert rerank is False
+        self.asked.append((query, k))
+        self.pools.append(str(where))
+        found = [d for d in self.lists[query] if where is None or f'"{d}"' in str(where)]
+        return [Hit(doc_id=d, rank=n, score=1 / n, retrieval_score=1 / n, text=d) for n, d in enumerate(found[:k], 1)]
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        self.reranked.append(len(hits))
+        order = sorted(hits, key=lambda hit: hit.doc_id)
+        return [replace(hit, rank=n, score=-float(n)) for n, hit in enumerate(order, 1)]
+
+
+def no_corpus() -> Iterator[Any]:
+    return iter(())
+
+
+def benchmark(qrels: Mapping[str, Mapping[str, int]], **card: Any) -> Benchmark:
+    queries = {query_id: f"text of {query_id}" for query_id in qrels}
+    return Benchmark(card=Card(name="b", split="test", **card), queries=queries, qrels=qrels, corpus=no_corpus)
+
+
+def fake(lists: Mapping[str, str], **options: Any) -> Fake:
+    return Fake({f"text of {query_id}": found.split() for query_id, found in lists.items()}, **options)
+
+
+# ---------------------------------------------------------------- stages
+
+
+def test_both_stages_are_scored_and_compared_query_by_query() -> None:
+    retriever = fake({"p": "c b a", "q": "a b c", "r": "z y"}, reranker=object())
+    done: list[tuple[int, int]] = []
+    found = evaluate_retriever(
+        retriever,
+        benchmark({"p": {"a": 1}, "q": {"c": 1, "zz": 1}, "r": {"z": 1}}, direction="text -> letters"),
+        "mrr@10,recall@2",
+        rerank_depth=2,
+        progress=lambda *now: done.append(now),
+    )
+    first, second = found.systems
+    assert (first.name, second.name) == ("first stage", "reranked")
+    assert first.scores.by_query("mrr@10") == {"p": 1 / 3, "q": 1 / 3, "r": 1.0}
+    # only the first two are re-ordered: p: b c | a, q: a b | c, r: y z
+    assert second.scores.by_query("mrr@10") == {"p": 1 / 3, "q": 1 / 3, "r": 1 / 2}
+    assert list(second.run["p"]) == ["b", "c", "a"]
+    assert second.run["p"]["a"] < second.run["p"]["c"]
+    assert retriever.reranked == [2, 2, 2]
+    # an ideal order of the first two finds r at once, and no more
+    assert found.ceiling == {"mrr@10": (1 / 3 + 1 / 3 + 1) / 3, "recall@2": 1 / 3}
+    (mrr, _) = found.comparisons
+    assert (mrr.metric, mrr.baseline, mrr.system, mrr.wins, mrr.ties, mrr.losses) == (
+        "mrr@10",
+        "first stage",
+        "reranked",
+        0,
+        2,
+        1,
+    )
+    assert first.recall == {1: 1 / 3, 2: 1 / 3}  # nothing is deeper than three hits
+    assert [len(seconds) for seconds in second.seconds.values()] == [3, 3]
+    assert list(first.seconds) == ["retrieve"]
+    assert all(spent >= 0 for seconds in second.seconds.values() for spent in seconds)
+    assert done == [(1, 3), (2, 3), (3, 3)]
+    assert found.facts["index"] == "a fake"
+    assert (found.facts["re-ordered hits"], found.facts["hits for each query"]) == ("2", "100")
+    assert found.facts["direction"] == "text -> letters"
+    assert "1 judged documents are not in the corpus and can never be found" in found.notices
+    assert found.queries["p"] == "text of p"
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_one_stage_has_no_comparison_but_a_ceiling() -> None:
+    found = evaluate_retriever(fake({"q": "b a"}), benchmark({"q": {"a": 1}}), "ndcg@10")
+    assert [system.name for system in found.systems] == ["first stage"]
+    assert found.systems[0].scores.means() == {"ndcg@10": pytest.approx(LOG3)}
+    assert (found.ceiling, found.comparisons) == ({"ndcg@10": 1.0}, ())
+
+
+def test_as_many_hits_are_asked_for_as_the_metrics_need() -> None:
+    judged = benchmark({"q": {"a": 1}})
+    for metrics, k, expected in (("ndcg@10", None, 100), ("recall@300", None, 300), ("ndcg@10", 20, 20)):
+        retriever = fake({"q": "a"})
+        evaluate_retriever(retriever, judged, metrics, k=k)
+        assert retriever.asked[-1] == ("text of q", expected)
+    with pytest.raises(ConfigError, match="k is 5, but a metric looks at 10 hits"):
+        evaluate_retriever(fake({"q": "a"}), judged, "ndcg@10,mrr@3", k=5)
+
+
+def test_the_first_query_is_asked_once_more_before_the_clock_runs() -> None:
+    retriever = fake({"p": "a", "q": "a"})
+    evaluate_retriever(retriever, benchmark({"p": {"a": 1}, "q": {"a": 1}}), "mrr")
+    assert [query for query, _ in retriever.asked] == ["text of p", "text of p", "text of q"]
+
+
+def test_hits_with_the_query_s_own_id_leave_before_the_cut_and_the_reranker() -> None:
+    retriever = fake({"q": "q b a"}, reranker=object())
+    judged = benchmark({"q": {"a": 1}})
+    found = evaluate_retriever(retriever, judged, "mrr@10", k=10, ignore_identical_ids=True)
+    assert [system.scores.mean("mrr@10") for system in found.systems] == [1 / 2, 1.0]
+    assert (retriever.asked[-1][1], retriever.reranked) == (11, [2])
+    assert found.facts["hits with the query's own id"] == "left out"
+    kept = evaluate_retriever(fake({"q": "q b a"}), judged, "mrr@10")
+    assert kept.systems[0].scores.mean("mrr@10") == 1 / 3
+    assert any("have the id of their query" in notice for notice in kept.notices)
+
+
+# ---------------------------------------------------------------- profiles
+
+
+def test_a_pool_limits_what_a_query_is_ranked_against() -> None:
+    lists = {"p": "x q1 p1", "q": "x p1 q1"}
+    profile = Profile(name="small", metrics=("mrr",), pool=2, about="pools of two")
+    retriever = fake(lists)
+    found = evaluate_retriever(retriever, benchmark({"p": {"p1": 1}, "q": {"q1": 1}}), profile=profile)
+    assert found.systems[0].scores.by_query("mrr") == {"p": 1 / 2, "q": 1 / 2}  # x is in no pool
+    assert found.facts["profile"] == "small: pools of two"
+    assert "is_in(doc_id" in retriever.pools[-1]
+
+
+def test_the_card_s_profile_applies_unless_metrics_are_given() -> None:
+    judged = benchmark({"q": {"a": 1}}, profile="codexglue")
+    retriever = fake({"q": "b c a"})
+    found = evaluate_retriever(retriever, judged)
+    assert found.systems[0].scores.means() == {"mrr": 1 / 3}
+    assert retriever.asked[-1][1] == 3  # all documents
+    assert evaluate_retriever(fake({"q": "a"}), judged, "ndcg@5").systems[0].scores.metrics == ("ndcg@5",)
+    with pytest.raises(ConfigError, match="no scoring profile 'coirr'"):
+        evaluate_retriever(fake({"q": "a"}), judged, profile="coirr")
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_runs_are_compared_with_the_first() -> None:
+    qrels = {"p": {"a": 1}, "q": {"b": 1}}
+    runs = {"one": {"p": {"b": 2.0, "a": 1.0}}, "two": {"p": {"a": 1.0}, "q": {"b": 1.0}}, "three": {"q": {"b": 1.0}}}
+    found = evaluate_runs(qrels, runs, "mrr")
+    assert [(c.baseline, c.system, c.difference) for c in found.comparisons] == [
+        ("one", "two", 0.75),
+        ("one", "three", 0.25),
+    ]
+    assert "one: 1 judged query has no hits and score 0: q" in found.notices
+    assert len(evaluate_runs(qrels, runs, "mrr", all_pairs=True).comparisons) == 3
+    with pytest.raises(ConfigError, match="no run"):
+        evaluate_runs(qrels, {}, "mrr")
+
+
+# ---------------------------------------------------------------- the commands, on a real index
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny: Any) -> Path:
+    folder = tmp_path_factory.mktemp("evaluation")
+    docs = {
+        f"d{n}": f"number {n} of the {word} kind"
+        for n, word in enumerate(["amber", "birch", "cedar", "delta", "ember"])
+    }
+    beir = folder / "bench"
+    (beir / "qrels").mkdir(parents=True)
+    (beir / "corpus.jsonl").write_text("".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in docs.items()))
+    queries = {f"q{n}": text for n, text in enumerate(docs.values())} | {"unjudged": "nothing"}
+    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in queries.items()))
+    rows = "".join(f"q{n}\td{n}\t1\n" for n in range(5))
+    (beir / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}q0\tlost\t1\n")
+    (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t1\n")
+    build_index([beir], folder / "index", model=tiny("mean"))
+    return folder
+
+
+def run(*arguments: object, code: int = 0) -> Any:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def test_an_index_is_evaluated_on_a_benchmark(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "my.run"
+    ran = run(
+        *("evaluate", "--index", folder / "index", "--benchmark", folder / "bench"),
+        *("-m", "mrr@10", "-m", "recall@10", "--json", "--output-run", out),
+    )
+    body = json.loads(ran.stdout)
+    (system,) = body["systems"]
+    # a query that is a document's text finds it first; one of q0's two documents is not there
+    assert system["means"] == {"mrr@10": 1.0, "recall@10": 0.9}
+    assert system["counts"]["missing_documents"] == 1
+    assert body["facts"]["split"] == "test"
+    assert {q: next(iter(hits)) for q, hits in read_run(out).items()} == {f"q{n}": f"d{n}" for n in range(5)}
+    assert "5 queries, 25 hits, written to" in ran.stderr
+    # the run that was written scores the same, with the judgements alone
+    again = run("evaluate", folder / "bench/qrels/test.tsv", out, "-m", "mrr@10,recall@10")
+    assert again.stdout == "mrr@10\t1.0000\nrecall@10\t0.9000\n"
+
+
+def test_queries_and_judgements_may_be_files(folder: Path) -> None:
+    files = (folder / "bench/qrels/dev.tsv", "--queries", folder / "bench/queries.jsonl")
+    body = json.loads(run("evaluate", *files, "--index", folder / "index", "-m", "recall@10", "--json").stdout)
+    assert body["systems"][0]["means"] == {"recall@10": 1.0}
+
+
+def test_a_reranker_is_shown_beside_the_first_stage(folder: Path, tmp_path: Path, tiny: Any) -> None:
+    page, out = tmp_path / "report.html", tmp_path / "second.run"
+    ran = run(
+        *("evaluate", "--index", folder / "index", "--benchmark", folder / "bench", "-m", "mrr@10"),
+        *("--reranker", tiny("cross1"), "--report", page, "--output-run", out),
+    )
+    assert "first stage" in ran.stdout
+    assert "reranked" in ran.stdout
+    assert re.search(r"note: 1 judged documents are not in the corpus", ran.stderr)
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    expected = Retriever.open(folder / "index", reranker=tiny("cross1")).search("number 1 of the birch kind", 100)
+    assert read_run(out)["q1"] == {hit.doc_id: hit.score for hit in expected}
+    markdown = run(
+        *("evaluate", "--index", folder / "index", "--benchmark", folder / "bench", "-m", "mrr@10"),
+        *("--reranker", tiny("cross1"), "--format", "markdown"),
+    ).stdout
+    assert "| first stage |" in markdown
+
+
+def test_a_split_that_is_not_there_lists_those_that_are(folder: Path) -> None:
+    ran = run("evaluate", "--index", folder / "index", "--benchmark", folder / "bench", "--split", "train", code=1)
+    assert "dev, test" in ran.stderr
+
+
+def test_runs_are_compared_and_fused(folder: Path, tmp_path: Path) -> None:
+    one, two, fused = tmp_path / "one.run", tmp_path / "two.run", tmp_path / "fused.run"
+    one.write_text("q1 Q0 d2 1 2 t\nq1 Q0 d1 2 1 t\n")
+    two.write_text("q1 Q0 d1 1 9 t\nq1 Q0 d3 2 8 t\n")
+    qrels = folder / "bench/qrels/dev.tsv"
+    ran = run("compare", qrels, one, two, "-m", "mrr", "--json")
+    (row,) = json.loads(ran.stdout)["comparisons"]
+    assert (row["baseline"], row["system"], row["difference"], row["losses"]) == ("one.run", "two.run", -1.0, 1)
+    run("fuse", one, two, "--output", fused, "--weights", "2,1")
+    assert read_run(fused)["q1"] == {
+        "d2": pytest.approx(2 / 61),
+        "d1": pytest.approx(2 / 62 + 1 / 61),
+        "d3": pytest.approx(1 / 62),
+    }
+    assert "one.run" in run("compare", qrels, one, two, "-m", "mrr").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "qrels"], "give QRELS and RUN"),
+        (["evaluate", "qrels", "run", "--reranker", "x"], "--reranker needs --index"),
+        (["evaluate", "qrels", "run", "--k", "5"], "--k needs --index"),
+        (["evaluate", "--index", "i"], "either --benchmark, or QRELS and --queries"),
+        (["evaluate", "qrels", "run", "--index", "i"], "no RUN"),
+        (["evaluate", "qrels", "--index", "i", "--benchmark", "b", "--queries", "q"], "either --benchmark"),
+        (["compare", "qrels", "run"], "at least two runs"),
+        (["compare", "qrels", "a/run", "b/run", "a/run"], "given twice"),
+        (["fuse", "a", "b", "--output", "c", "--weights", "1;2"], "expected numbers"),
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_read(arguments: list[str], words: str) -> None:
+    assert words in run(*arguments, code=2).stderr
+
+
+def test_an_unreadable_metric_or_file_is_one_line(folder: Path, tmp_path: Path) -> None:
+    qrels = folder / "bench/qrels/dev.tsv"
+    (tmp_path / "a.run").write_text("other Q0 d1 1 2 t\n")
+    assert "no metric 'ndgc'" in run("evaluate", qrels, tmp_path / "a.run", "-m", "ndgc", code=1).stderr
+    assert "no query in common" in run("evaluate", qrels, tmp_path / "a.run", code=1).stderr
+    assert "nowhere.run" in run("evaluate", qrels, tmp_path / "nowhere.run", code=1).stderr
+
+
+def test_values_by_query_are_printed(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.run").write_text("q1 Q0 d1 1 2 t\nq1 Q0 d2 2 1 t\n")
+    ran = run("evaluate", folder / "bench/qrels/dev.tsv", tmp_path / "a.run", "-m", "RR@10", "--by-query")
+    assert ran.stdout == "mrr@10\t0.5000\nq1\tmrr@10\t0.5000\n"
+
+
+def test_a_settings_file_may_list_metrics(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.run").write_text("q1 Q0 d1 1 2 t\nq1 Q0 d2 2 1 t\n")
+    (tmp_path / "s.toml").write_text('[evaluate]\nmetric = ["mrr@1", "mrr"]\n')
+    files = (folder / "bench/qrels/dev.tsv", tmp_path / "a.run")
+    assert run("--config", tmp_path / "s.toml", "evaluate", *files).stdout == "mrr@1\t0.0000\nmrr\t0.5000\n"
+
+
+def test_a_source_tree_becomes_a_benchmark_and_another_layout_a_beir_folder(folder: Path, tmp_path: Path) -> None:
+    body = "\n".join(f"    total += {n} * value" for n in range(4))
+    for n in range(12):
+        documented = f'def f{n}(value):\n    """Add {n} multiples of a value to zero, step {n}."""\n'
+        code = f"{documented}    total = {n}\n{body}\n    return total\n"
+        (tmp_path / "src").mkdir(exist_ok=True)
+        (tmp_path / "src" / f"m{n}.py").write_text(code)
+    ran = run("make-benchmark", tmp_path / "src", tmp_path / "mined", "--json")
+    assert json.loads(ran.stdout)["documents"] == 12
+    assert Benchmark.load(tmp_path / "mined").card.name == "src"
+    run("make-benchmark", folder / "bench", tmp_path / "copy", "--split", "dev")
+    assert Benchmark.load(tmp_path / "copy", "dev").qrels == {"q1": {"d2": 1}}
+    ran = run("make-benchmark", folder / "bench", tmp_path / "copy", code=1)
+    assert "is there already" in ran.stderr
+    with pytest.raises(DataError, match="no split"):
+        Benchmark.load(tmp_path / "copy", "test")
