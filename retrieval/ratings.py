@@ -197,7 +197,7 @@ def _object_ratings(name: str, blocks: Blocks, what: str) -> Iterator[Ratings]:
         raise DataError(f"{name}: not JSON that can be read: {error}") from None
     if not isinstance(queries, dict | _Repeats):
         expected = f"one object {{query_id: {{doc_id: {what}}}}}, or one object a line"
-        raise DataError(f"{name}: a JSON file of {type(queries).__name__}; expected {expected}")
+        raise DataError(f"{name}: it holds a JSON {type(queries).__name__}; expected {expected}")
     escaped = "\\ud" in text or "\\uD" in text
     del text
     for query_id, documents in _pairs(queries):

@@ -21,8 +21,8 @@ SCORE_NAMES = ("score",)
 _TREC = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
 _MARCO = ("query_id", "doc_id", "rank")
 _MARCO_SCORED = ("query_id", "doc_id", "rank", "score")
-# Equal ids share one string, which halves the memory of a run over a small corpus. Beyond this many ids in
-# the cache of a processor, looking one up takes longer than reading it.
+# Equal ids share one string, which halves the memory of a run over a small corpus. With more ids than this,
+# few are equal, and looking one up takes longer than reading it: sharing ends.
 _SHARED_IDS = 1 << 18
 
 # Where a block holds one of these, `str.split` could see a blank that `bytes.split` (and trec_eval) does not.
@@ -54,12 +54,13 @@ def read_run(path: str | Path) -> dict[str, dict[str, float]]:
         DataError: A line that cannot be used, such as a score that is no number; names file, line and field.
     """
     run: dict[str, dict[str, float]] = {}
-    shared: dict[str, str] = {}
-    repeated = 0
+    shared: dict[str, str] | None = {}
+    repeated, unit = 0, ""
     for hits in read_ratings(path, names=SCORE_NAMES, is_row=_is_row, table=_table):
-        doc_ids = list(map(shared.setdefault, hits.doc_ids, hits.doc_ids))
-        if len(shared) > _SHARED_IDS:
-            shared.clear()
+        doc_ids = hits.doc_ids
+        if shared is not None:
+            doc_ids = list(map(shared.setdefault, doc_ids, doc_ids))
+            shared = shared if len(shared) <= _SHARED_IDS else None
         fresh = dict(zip(doc_ids, hits.values, strict=True))
         scores = run.setdefault(hits.query_id, fresh)
         if len(fresh) == len(doc_ids) and (scores is fresh or scores.keys().isdisjoint(fresh)):
@@ -67,13 +68,12 @@ def read_run(path: str | Path) -> dict[str, dict[str, float]]:
             continue
         if scores is fresh:
             scores = run[hits.query_id] = {}
+        unit = f"{place_name(path)}s" if hits.places else "entries"
         for doc_id, score in zip(doc_ids, hits.values, strict=True):
             repeated += doc_id in scores
             scores[doc_id] = max(score, scores.get(doc_id, score))
     if repeated:
-        logger.warning(
-            "%s: %d %ss repeat a document of the same query; its best score was kept", path, repeated, place_name(path)
-        )
+        logger.warning("%s: %d %s repeat a document of the same query; its best score was kept", path, repeated, unit)
     return run
 
 

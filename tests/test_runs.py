@@ -6,12 +6,16 @@ import gzip
 import io
 import logging
 import math
+import os
+import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retrieval import lines, runs
 from retrieval.errors import ConfigError, DataError
 from retrieval.runs import read_run, write_run
 
@@ -143,3 +147,153 @@ def test_what_a_run_cannot_hold_is_refused_and_the_old_file_stays(tmp_path, resu
 def test_a_tag_is_one_word(tag):
     with pytest.raises(ConfigError, match="run tag"):
         write_run(io.BytesIO(), {}, tag)
+
+
+def test_a_large_run_is_written_as_a_small_one(tmp_path):
+    hits = [(f"d{n}", 1 / n) for n in range(1, 2001)]
+    write_run(tmp_path / "a.run", {"q": hits, "p": hits[:1]}, "t")
+    expected = [f"q Q0 d{n} {n} {1 / n!r} t" for n in range(1, 2001)] + ["p Q0 d1 1 1.0 t"]
+    assert (tmp_path / "a.run").read_text().splitlines() == expected
+    with pytest.raises(ConfigError, match=r"a\.run\.zst"):
+        write_run(tmp_path / "a.run.zst", {})
+
+
+# ---------------------------------------------------------------- quick and careful reading of tables
+
+
+_odd_lines = st.sampled_from(
+    [
+        b"", b"  ", b"\t", b"\x0b", b"\r", b"q Q0 d 1 2.0 s\r", b"q Q0 d 1 2.0 s\r\r", b"q\rQ0 d 1 2.0 s",
+        b"q\x0bQ0\x0cd 1 2.0 s", b" q Q0 d 1 2.0 s ", b"q Q0 d 1 2.0", b"q Q0 d 1 2.0 s t", b"2.0 s q Q0 d 1",
+        b"q Q0 d\x1ce 1 2.0 s", b"q Q0 d\x00e 1 2.0 s", b"q Q0 \x00 1 2.0 s", b"q Q0 d 1 2.0 s \x00 q",
+        *(f"q Q0 d{blank}e 1 2.0 s".encode() for blank in "\u00a0\u0085\u1680\u2003\u2028\u202f\u205f\u3000"),
+        "q\u00e9 Q0 d\u00e9 1 2.0 \u65e5".encode(), b"q Q0 d 1 2.0 \xff", b"q Q0 d\xe9 1 2.0 s",
+        *(f"q_1 Q0 d_1 1 {score} s_1".encode() for score in ("10", "x", "nan", "inf", "-inf", "1_0", "\u0661")),
+    ]
+)  # fmt: skip
+_plain_lines = st.builds(
+    lambda query, document, score: f"{query} Q0 {document} 1 {score!r} s".encode(),
+    st.sampled_from(["q", "p", "7"]),
+    st.sampled_from(["d", "e", "f", "g"]),
+    st.floats(-5, 5),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.one_of(_plain_lines, _plain_lines, _odd_lines), max_size=12), st.integers(1, 90))
+def test_blocks_read_at_once_give_what_single_lines_give(tmp_path_factory, content, block_bytes):
+    path = tmp_path_factory.mktemp("runs") / "a.run"
+    path.write_bytes(b"q Q0 z 1 0.5 s\n" + b"\n".join(content))
+
+    def outcome():
+        try:
+            run = read_run(path)
+        except DataError as error:
+            return str(error)
+        return [(query_id, list(scores.items())) for query_id, scores in run.items()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK_BYTES", block_bytes)
+        blocks = outcome()
+        patch.setattr(runs, "_quick", lambda *_: None)
+        assert blocks == outcome()
+        patch.setattr(lines, "BLOCK_BYTES", 1 << 18)
+        whole = outcome()
+    assert outcome() == whole
+    assert blocks == whole
+
+
+def test_the_usual_file_is_read_a_block_at_a_time(put, monkeypatch):
+    monkeypatch.setattr(runs, "_careful", None)
+    content = "q  Q0 d 1 2.5 s\nq\tQ0\td\u00e9_1\t2  -1e3 tag \r\np Q0 d 1 inf s"
+    assert read_run(put("a.run", content)) == {"q": {"d": 2.5, "d\u00e9_1": -1000.0}, "p": {"d": math.inf}}
+    assert read_run(put("a.tsv", "q\td\t1\r\nq\te\t2\r\n")) == {"q": {"d": 1.0, "e": 0.5}}
+
+
+def test_ids_are_kept_as_trec_eval_keeps_them(put):
+    content = "q Q0 a\x1cb 1 5 s\nq Q0 c\u00a0d 2 4 s\nq Q0 007 3 3 s\nq Q0 e\x00f 4 2 s\nq Q0 \u3000 5 1 s\n"
+    assert list(read_run(put("a.run", content))["q"]) == ["a\x1cb", "c\u00a0d", "007", "e\x00f", "\u3000"]
+
+
+def test_equal_ids_share_one_string_until_there_are_many(put, monkeypatch):
+    path = put("a.run", "".join(f"q{q} Q0 doc{d} 1 2 s\n" for q in range(3) for d in range(4)))
+    assert len({id(doc_id) for scores in read_run(path).values() for doc_id in scores}) == 4
+    monkeypatch.setattr(runs, "_SHARED_IDS", 3)
+    expected = {f"q{q}": {f"doc{d}": 2.0 for d in range(4)} for q in range(3)}
+    assert read_run(path) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_run_is_read_from_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"\n\nq Q0 d 1 2 s\n",))
+    writer.start()
+    assert read_run(pipe) == {"q": {"d": 2.0}}
+    writer.join()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_damaged_compressed_run_is_refused_with_the_last_good_line(put, suffix):
+    content = "".join(f"q Q0 doc{n} 1 {n} s\n" for n in range(100_000)).encode()
+    packed = gzip.compress(content, mtime=0) if suffix == ".gz" else pa.compress(content, "zstd", asbytes=True)
+    assert len(read_run(put(f"a.run{suffix}", packed))["q"]) == 100_000
+    for damaged in (packed[:-9], packed[: len(packed) // 2], b"no archive" * 9):
+        with pytest.raises(DataError, match=rf"a\.run\{suffix}: the compressed file is damaged after line \d+: "):
+            read_run(put(f"a.run{suffix}", damaged))
+    with pytest.raises(DataError, match=r"after line [1-9]\d{3}"):
+        read_run(put(f"a.run{suffix}", packed[:-9]))
+
+
+# ---------------------------------------------------------------- MS MARCO
+
+
+def test_msmarco_ranks_become_scores(put, caplog):
+    path = put("run.tsv", "1\t10\t1\r\n1\t11\t2\n2\t10\t3\n2\ta b\t1\n\n1\t10\t4\n1\t12\t4\n1\t11\t1\n")
+    with caplog.at_level(logging.WARNING):
+        run = read_run(path)
+    assert run == {"1": {"10": 1.0, "11": 1.0, "12": 0.25}, "2": {"10": 1 / 3, "a b": 1.0}}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: 2 lines repeat a document of the same query; its best score was kept"
+    ]
+    assert read_run(put("run.tsv.gz", gzip.compress(b"1\t10\t1\n1\t11\t2\n"))) == {"1": {"10": 1.0, "11": 0.5}}
+    many = {"q": {f"d{rank}": 1 / rank for rank in range(1, 3001)}}
+    assert read_run(put("run.tsv", "".join(f"q\td{rank}\t{rank}\n" for rank in range(1, 3001)))) == many
+
+
+def test_msmarco_ranks_with_scores(put, caplog):
+    assert read_run(put("run.tsv", "q\td\t1\t9.5\nq\te\t2\t-1\n")) == {"q": {"d": 9.5, "e": -1.0}}
+    assert read_run(put("run.tsv", "0\t0\t1\t9.5\n")) == {"0": {"0": 9.5}}
+    assert not caplog.records
+
+
+def test_a_score_in_place_of_a_rank_is_noticed(put, caplog):
+    with caplog.at_level(logging.WARNING):
+        read_run(put("run.tsv", "q\td\t12\nq\te\t7\np\td\t1\n"))
+    assert "1 queries have no rank 1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("q\td\t1\nq\te\t0\n", ["line 2", "rank '0'", "whole number from 1"]),
+        ("q\td\t1\nq\te\t-1\n", ["line 2", "rank '-1'"]),
+        ("q\td\t1\nq\te\t1.5\n", ["line 2", "rank '1.5'"]),
+        ("q\td\tfirst\n", ["line 1", "rank 'first'"]),
+        ("qid\tpid\trank\nq\td\t1\n", ["line 1", "rank 'rank'"]),
+        ("q\td\t1\nq\te\n", ["line 2", "2 columns", "expected 3: query_id doc_id rank"]),
+        ("q\td\t1\nq\t\t2\n", ["line 2", "expected 3"]),
+        ("q\td\t1\nq e\t2\n", ["line 2", "2 columns"]),
+        ("q\td\t1\t9\nq\te\tx\t8\n", ["line 2", "rank 'x'"]),
+        ("q\td\t1\t9\nq\te\t2\tx\n", ["line 2", "score 'x'"]),
+        ("q\t0\td7\t1\n", ["q\\t0\\td7", "looks like judgements"]),
+        ("q\t0\t77\t1\n", ["looks like judgements"]),
+        ("q d 1\n", ["line 1", "3 columns", "expected 6"]),
+        ("q 0 d 1\n", ["line 1", "4 columns", "expected 6"]),
+    ],
+)  # fmt: skip
+def test_unusable_msmarco_lines_are_refused_with_their_place(put, content, words):
+    with pytest.raises(DataError) as caught:
+        read_run(put("run.tsv", content))
+    for word in [*words, "run.tsv"]:
+        assert word in str(caught.value)
