@@ -77,7 +77,7 @@ class Evaluation:
 
     Attributes:
         title: One line.
-        facts: What was evaluated and by which rules, as a person reads it.
+        facts: What was evaluated, as a person reads it.
         systems: At least one; the first is the baseline.
         comparisons: Paired tests, a row for each metric and pair of systems.
         ceiling: By metric, what an ideal re-ordering of the first stage's candidates would reach.
@@ -93,11 +93,32 @@ class Evaluation:
     queries: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """By which rules the numbers were made, in sentences."""
+        scores = self.systems[0].scores
+        names = {metric.partition("@")[0].partition("-l")[0] for metric in scores.metrics}
+        own = "are left out" if scores.counts.ignored_identical else "count like any other"
+        gains = {
+            "ndcg": "ndcg has linear gain, the grade itself, as in trec_eval.",
+            "ndcg_burges": "ndcg_burges has exponential gain, 2^grade - 1.",
+        }
+        return (
+            "Hits are ordered by score, the highest first; equal scores by doc_id, descending, as trec_eval does.",
+            "Every judged query counts in the mean: one without hits, or without a relevant document, counts as 0. "
+            "Queries without judgements are left out.",
+            "Documents without a judgement, and those with a negative grade, are not relevant.",
+            f"Hits that have the id of their query {own}.",
+            *(sentence for name, sentence in gains.items() if name in names),
+            "Confidence intervals are of the mean over queries, by Student's t; they are not cut at 0 and 1.",
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return all of it but the runs, for `json.dumps`."""
         return {
             "title": self.title,
             "facts": dict(self.facts),
+            "rules": list(self.rules),
             "systems": [_system_dict(system) for system in self.systems],
             "comparisons": [comparison.to_dict() for comparison in self.comparisons],
             "ceiling": dict(self.ceiling),
@@ -126,7 +147,7 @@ def evaluate_runs(
         ignore_identical_ids: As in `evaluate`.
         all_pairs: Compare every two runs, not only each with the first.
         title: Of the report.
-        facts: Put before the rules.
+        facts: Of the report.
 
     Raises:
         ConfigError: No such metric, or no run.
@@ -138,7 +159,7 @@ def evaluate_runs(
     systems = tuple(rules.system(name, qrels, run) for name, run in runs.items())
     return Evaluation(
         title=title or " and ".join(runs),
-        facts={**(facts or {}), **rules.facts()},
+        facts=dict(facts or {}),
         systems=systems,
         comparisons=_compared(systems, all_pairs),
         notices=_notices(systems),
@@ -212,7 +233,6 @@ def evaluate_retriever(
             **({"profile": f"{chosen.name}: {chosen.about}"} if chosen else {}),
             "hits for each query": f"{depth:,}",
             **({"re-ordered hits": f"{min(rerank_depth, depth):,}"} if retriever.reranker is not None else {}),
-            **rules.facts(),
         },
         systems=tuple(systems),
         comparisons=_compared(systems),
@@ -244,21 +264,6 @@ class _Rules:
         curve = evaluate(qrels, run, [f"recall@{depth}" for depth in depths], **options)  # type: ignore[arg-type]
         recall = dict(zip(depths, curve.values.mean(axis=1).tolist(), strict=True))
         return System(name=name, scores=scores, run=run, recall=recall, seconds=seconds or {})
-
-    def facts(self) -> dict[str, str]:
-        """Say by which rules the numbers were made."""
-        facts = {
-            "mean": "over all judged queries, those without hits count 0",
-            "equal scores": "the larger doc_id first, as in trec_eval",
-            "hits with the query's own id": "left out" if self.ignore_identical_ids else "kept",
-        }
-        if any(name.startswith("ndcg@") or name == "ndcg" for name in self.metrics):
-            facts["gain of ndcg"] = "linear, as in trec_eval"
-        if any(name.startswith("ndcg_burges") for name in self.metrics):
-            facts["gain of ndcg_burges"] = "exponential, 2^grade - 1"
-        if self.relevance_level != 1:
-            facts["relevant"] = f"grade {self.relevance_level} and above"
-        return facts
 
 
 class _Stages:

@@ -68,23 +68,24 @@ class Counts:
         """Say in sentences what a reader should know before trusting a mean."""
         said = []
         if self.without_hits:
-            said.append(f"{_queries(self.without_hits, 'judged ')} no hits and score 0: {_listed(self.without_hits)}")
+            count = _count(self.without_hits, "judged query has", "judged queries have")
+            said.append(f"{count} no hits and score 0: {_listed(self.without_hits)}")
         if self.without_relevant:
-            said.append(
-                f"{_queries(self.without_relevant, 'judged ')} no relevant document and score 0: "
-                f"{_listed(self.without_relevant)}"
-            )
+            count = _count(self.without_relevant, "judged query has", "judged queries have")
+            said.append(f"{count} no relevant document and score 0: {_listed(self.without_relevant)}")
         if self.unjudged:
-            said.append(f"{_queries(self.unjudged, '')} no judgements and are left out: {_listed(self.unjudged)}")
+            count = _count(self.unjudged, "query has", "queries have")
+            said.append(f"{count} no judgements, left out: {_listed(self.unjudged)}")
         if self.missing_documents:
-            said.append(f"{self.missing_documents:,} judged documents are not in the corpus and can never be found")
+            count = _count(range(self.missing_documents), "judged document is", "judged documents are")
+            said.append(f"{count} not in the corpus and can never be found")
         if self.identical_ids:
-            done = "were left out" if self.ignored_identical else "count like any other (--ignore-identical-ids)"
-            said.append(f"{self.identical_ids:,} hits have the id of their query and {done}")
-        for k, count in self.tied.items():
-            said.append(
-                f"{count:,} queries have equal scores on both sides of the cut at {k}; the larger doc_id comes first"
-            )
+            count = _count(range(self.identical_ids), "hit has", "hits have")
+            done = "left out" if self.ignored_identical else "kept (--ignore-identical-ids leaves such hits out)"
+            said.append(f"{count} the id of the query: {done}")
+        for k, queries in self.tied.items():
+            count = _count(range(queries), "query has", "queries have")
+            said.append(f"{count} equal scores on both sides of the cut at {k}; the larger doc_id comes first")
         return said
 
     def to_dict(self) -> dict[str, Any]:
@@ -322,8 +323,8 @@ def _kernel(name: str) -> Callable[..., np.ndarray]:
     return function
 
 
-def _queries(query_ids: Sequence[str], kind: str) -> str:
-    return f"1 {kind}query has" if len(query_ids) == 1 else f"{len(query_ids):,} {kind}queries have"
+def _count(things: Sequence[object], one: str, several: str) -> str:
+    return f"{len(things):,} {one if len(things) == 1 else several}"
 
 
 def _listed(query_ids: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ def _sections(evaluation: Evaluation) -> Iterator[Section]:
         yield Section("Plots", [Figures(plots)])
     yield from others
     yield _counts(evaluation)
-    yield Section("Rules", [Bullets(list(_rules(_metrics(evaluation))))])
+    yield Section("Rules", [Bullets(evaluation.rules)])
 
 
 def _findings(evaluation: Evaluation) -> Iterator[Section]:
@@ -297,18 +297,3 @@ def _identical(counts: Counts) -> str:
     if not counts.identical_ids:
         return "0"
     return f"{counts.identical_ids:,} ({'left out' if counts.ignored_identical else 'counted'})"
-
-
-def _rules(metrics: Sequence[str]) -> Iterator[str]:
-    yield "Hits are ordered by score, the highest first; equal scores by doc_id, descending, as trec_eval does."
-    yield (
-        "Every judged query counts in the mean: one without hits, or without a relevant document, counts as 0."
-        " Queries without judgements are left out."
-    )
-    yield "Documents without a judgement, and those with a negative grade, are not relevant."
-    names = {metric.partition("@")[0].partition("-l")[0] for metric in metrics}
-    if "ndcg" in names:
-        yield "ndcg has linear gain, the grade itself, as in trec_eval."
-    if "ndcg_burges" in names:
-        yield "ndcg_burges has exponential gain, 2^grade − 1."
-    yield "Confidence intervals are of the mean over queries, by Student's t; they are not cut at 0 and 1."

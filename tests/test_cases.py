@@ -32,7 +32,7 @@ from retrieval import CrossEncoder, DataError, Retriever
 from retrieval.cli import main
 from retrieval.index.manifest import Manifest
 from retrieval.index.reader import Index
-from retrieval.qrels import read_beir_qrels, read_qrels
+from retrieval.qrels import read_qrels
 from retrieval.queries import read_queries
 from retrieval.ranking import Candidate, ordered
 from retrieval.runs import read_run
@@ -367,36 +367,6 @@ def test_pq03_integer_ids_stay_integers(tiny: Any, tmp_path: Path) -> None:
     message = refused("build-index", case / "float64.parquet", tmp_path / "f", "--model", tiny("mean"), *_FIELDS)
     assert "float64.parquet" in message and "double" in message
     assert not (tmp_path / "f").exists()
-
-
-# Judgements, runs, a BEIR folder
-
-
-def test_be01_splits_of_a_beir_folder(tiny: Any, tmp_path: Path) -> None:
-    case = CASES / "BE01"
-    with pytest.raises(DataError, match="dev, train"):
-        read_beir_qrels(case, "test")
-    assert read_beir_qrels(case, "train") == {"q1": {"d1": 1}}
-    assert read_beir_qrels(case, "dev") == {"q2": {"d3": 1}}
-    index, _ = build(case, tmp_path, tiny("mean"))
-    assert list(stored(index)) == ["d1", "d2", "d3"]
-    queries = read_queries(case / "queries.jsonl")
-    assert list(queries) == ["q1", "q2", "q3"]
-    found = ask(index, "--queries", case / "queries.jsonl", "-k", 1)
-    assert ids(found["q1"]) == ["d1"] and ids(found["q2"]) == ["d3"]
-
-
-def test_tr01_any_blanks_between_columns() -> None:
-    qrels, run = read_qrels(CASES / "TR01" / "qrels.txt"), read_run(CASES / "TR01" / "run.txt")
-    assert qrels == {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 1, "d4": 0}}
-    assert run == {"q1": {"d1": 9.5, "d2": 8.5}, "q2": {"d4": 0.3, "d3": 0.01}}
-    assert {query: ranks(run[query], qrels[query]) for query in qrels} == {"q1": [1], "q2": [2]}
-
-
-def test_tr14_scores_decide_not_ranks() -> None:
-    qrels, run = read_qrels(CASES / "TR14" / "qrels.txt"), read_run(CASES / "TR14" / "run.txt")
-    assert {query: sorted(scores) for query, scores in run.items()} == {"q1": ["d1", "d2"], "q2": ["e1", "e2"]}
-    assert {query: ranks(run[query], qrels[query]) for query in qrels} == {"q1": [1], "q2": [1]}
 
 
 # Folders of source files

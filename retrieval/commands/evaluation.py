@@ -105,7 +105,8 @@ def _of_run(qrels: str, run: str, options: Mapping[str, Any]) -> Evaluation:
     from retrieval.qrels import read_qrels
     from retrieval.runs import read_run
 
-    return evaluate_runs(read_qrels(qrels), {run: read_run(run)}, title=f"{run} on {qrels}", **_scoring(options))
+    title = f"{Path(run).name} on {Path(qrels).name}"
+    return evaluate_runs(read_qrels(qrels), {run: read_run(run)}, title=title, **_scoring(options))
 
 
 def _scoring(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def compare_command(qrels: str, runs: Sequence[str], form: str, report: str | No
         read_qrels(qrels),
         {name: read_run(path) for name, path in named.items()},
         all_pairs=options["all_pairs"],
-        title=f"{len(runs)} runs on {qrels}",
+        title=f"{len(runs)} runs on {Path(qrels).name}",
         **_scoring(options),
     )
     _print(evaluation, form, report)
