@@ -25,6 +25,7 @@ def home(tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my-reranker").symlink_to(tiny("cross1"))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "today.md").write_text("# Today\n\nThe tide was very low this morning.\n")
+    (tmp_path / "my-project").symlink_to(ROOT / "index")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -43,7 +44,7 @@ def test_every_command_of_the_readme_works(home: Path) -> None:
 
 def test_every_python_example_of_the_readme_works(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples = blocks("python")
-    assert len(examples) == 2
+    assert len(examples) == 3
     for example in examples:
         exec(compile(example, "README.md", "exec"), {})
     first = capsys.readouterr().out.splitlines()
