@@ -8,7 +8,7 @@ from pathlib import Path
 
 from retrieval.errors import DataError
 from retrieval.lines import COMPRESSIONS, text_lines
-from retrieval.ratings import DOCUMENT_NAMES, QUERY_NAMES, Blocks, Ratings, as_number, place_name, read_ratings
+from retrieval.ratings import QUERY_NAMES, Blocks, Ratings, as_number, place_name, read_ratings
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
     name, unit = str(path), place_name(path)
     qrels: dict[str, dict[str, int]] = {}
     places: dict[str, dict[str, int]] = {}
-    repeated = 0
+    repeated, units = 0, ""
     for ratings in read_ratings(path, names=GRADE_NAMES, is_row=_is_row, table=_table):
-        query_id = ratings.query_id
+        query_id, units = ratings.query_id, f"{unit}s" if ratings.places else "entries"
         grades, first = qrels.setdefault(query_id, {}), places.setdefault(query_id, {})
         for at, (doc_id, value) in enumerate(zip(ratings.doc_ids, ratings.values, strict=True)):
             place = ratings.places[at] if ratings.places else 0
@@ -57,7 +57,7 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
             elif grades[doc_id] == grade:
                 repeated += 1
             else:
-                who = f"{name}: {unit}s {first[doc_id]} and {place} give" if place else f"{name}: it gives"
+                who = f"{name}: {units} {first[doc_id]} and {place} give" if place else f"{name}: it gives"
                 raise DataError(
                     f"{who} document {doc_id!r} of query {query_id!r} "
                     f"the grades {grades[doc_id]} and {grade}; keep one of them"
@@ -65,7 +65,7 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
     if not any(qrels.values()):
         raise DataError(f"{name}: no judgements in it; expected lines of {_TREC_COLUMNS}")
     if repeated:
-        logger.warning("%s: %d %ss repeat an earlier judgement; each was taken once", name, repeated, unit)
+        logger.warning("%s: %d %s repeat an earlier judgement; each was taken once", name, repeated, units)
     unjudged = [query_id for query_id, grades in qrels.items() if not grades]
     if unjudged:
         logger.warning("%s: %d queries hold no judgement and were left out", name, len(unjudged))
@@ -106,9 +106,7 @@ def _is_row(line: str) -> bool:
 def _table(name: str, first: str, blocks: Blocks) -> Iterator[Ratings]:
     """Read TREC's lines, or BEIR's under their header."""
     header = first.split("\t")
-    beir = len(header) == 3 and header[0].strip().lower() in _HEADER_NAMES
-    if beir and header[1].strip().lower() not in ("_id", "id", *DOCUMENT_NAMES):
-        beir = False
+    beir = len(header) == 3 and header[0].strip().lower() in _HEADER_NAMES and as_number(header[2]) is None
     lines = text_lines(name, blocks)
     if beir:
         next(lines)

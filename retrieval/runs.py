@@ -195,8 +195,8 @@ def _quick(number: int, block: bytes, columns: tuple[str, ...]) -> Iterator[Rati
     try:
         cells = str(block, "utf-8").replace("\n", f" {_MARK} ").split()
         cells.append(_MARK)
-        # As many marks as lines, each in its place: so every line has its columns, and none is blank.
-        if len(cells) != width * lines or cells[width - 1 :: width].count(_MARK) != lines:
+        # Every mark in its place: so each line has its columns, and none is blank.
+        if cells[width - 1 :: width].count(_MARK) != lines:
             return None
         values = _numbers(cells[columns.index("score") :: width]) if "score" in columns else None
         if columns is not _TREC:

@@ -6,6 +6,7 @@ import gzip
 import io
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from retrieval.errors import DataError
@@ -28,6 +29,7 @@ def put(tmp_path: Path):
     [
         ("q.jsonl", '{"_id": "b", "text": "x"}\n{"_id": "a", "text": "y"}', {"b": "x", "a": "y"}),
         ("q.jsonl", '{"qid": 7, "question": "x"}\n\n', {"7": "x"}),
+        ("q.jsonl", '{"q_id": "7", "text": "x"}\n', {"7": "x"}),
         ("q.jsonl", '{"id": "007", "query": "x", "metadata": {"id": 1}}\n', {"007": "x"}),
         ("q.jsonl", '{"query_id": 9007199254740993, "text": null}\n', {"9007199254740993": ""}),
         ("q.jsonl", b'\xef\xbb\xbf{"id": 1, "text": "x"}\r\n{"id": 2, "text": ""}\r\n', {"1": "x", "2": ""}),
@@ -48,6 +50,7 @@ def test_queries_are_read_in_order(put, name, content, expected):
 def test_queries_are_read_compressed_and_from_a_stream(put):
     lines = b'{"_id": "a", "text": "x"}\n'
     assert read_queries(put("q.jsonl.gz", gzip.compress(lines))) == {"a": "x"}
+    assert read_queries(put("q.jsonl.zst", pa.compress(lines, "zstd", asbytes=True))) == {"a": "x"}
     stream = io.BytesIO(lines)
     assert read_queries(stream) == {"a": "x"}
     assert not stream.closed
@@ -102,3 +105,11 @@ def test_query_lines():
     with pytest.raises(DataError, match=r"standard input, line 2: byte 0xe9"):
         read_lines(io.BytesIO(b"fine\ncaf\xe9\n"))
     assert read_lines(io.BytesIO(b"\n\r\n")) == []
+
+
+def test_a_line_number_is_right_beyond_the_first_block(put):
+    content = "".join(f"q{n}\ta text\n" for n in range(50_000)) + "q\ta\tb\n"
+    with pytest.raises(DataError, match=r"q\.tsv, line 50001: 3 cells"):
+        read_queries(put("q.tsv", content))
+    with pytest.raises(DataError, match=r"q\.tsv, line 50001: byte 0xff at position 3 "):
+        read_lines(put("q.tsv", content.encode()[:-6] + b"q\t\xff\n"))
