@@ -162,9 +162,9 @@ def _jsonl_ratings(name: str, blocks: Blocks, names: Sequence[str]) -> Iterator[
         for hit in hits:
             if not doc_key:  # the first one decides for the whole file
                 doc_key, value_key = key_of(DOCUMENT_NAMES, hit, where), key_of(names, hit, where)
-            key_of((value_key,), hit, where)
-            value = _json_number(hit[value_key])
+            value = _json_number(hit.get(value_key))
             if value is None:
+                key_of((value_key,), hit, where)
                 raise DataError(f"{where}: {value_key!r} is {hit[value_key]!r:.40}; expected a number")
             doc_ids.append(_record_id(hit, doc_key, where))
             values.append(value)
@@ -172,6 +172,9 @@ def _jsonl_ratings(name: str, blocks: Blocks, names: Sequence[str]) -> Iterator[
 
 
 def _record_id(record: dict[str, Any], key: str, where: str) -> str:
+    value = record.get(key)
+    if type(value) is str and value and value.isascii():  # the usual case, for speed
+        return value
     key_of((key,), record, where)
     if not (text := json_id(record, key, where)):
         raise DataError(f"{where}: {key!r} is empty; expected an id")
@@ -204,15 +207,17 @@ def _object_ratings(name: str, blocks: Blocks, what: str) -> Iterator[Ratings]:
         where = f"{name}, query {shown(query_id)!r}"
         if not isinstance(documents, dict | _Repeats):
             raise DataError(f"{where}: {documents!r:.40}; expected an object {{doc_id: {what}}}")
-        doc_ids = [doc_id for doc_id, _ in _pairs(documents)]
-        values = [_json_number(value) for _, value in _pairs(documents)]
+        doc_ids, values = [], []
+        for doc_id, given in _pairs(documents):
+            value = _json_number(given)
+            if value is None:
+                raise DataError(f"{where}, document {shown(doc_id)!r}: the {what} is {given!r:.40}; expected a number")
+            doc_ids.append(doc_id)
+            values.append(value)
         if not all(doc_ids) or not query_id:
             raise DataError(f"{where}: an empty id; expected ids of queries and documents")
         if escaped and not all(map(is_encodable, [query_id, *doc_ids])):
             raise DataError(f"{where}: an id holds half a surrogate pair, not a character")
-        for (doc_id, given), value in zip(_pairs(documents), values, strict=True):
-            if value is None:
-                raise DataError(f"{where}, document {shown(doc_id)!r}: the {what} is {given!r:.40}; expected a number")
         yield Ratings(query_id, doc_ids, values)
 
 

@@ -6,6 +6,7 @@ import gzip
 import logging
 import math
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -25,10 +26,10 @@ _MARCO_SCORED = ("query_id", "doc_id", "rank", "score")
 # few are equal, and looking one up takes longer than reading it: sharing ends.
 _SHARED_IDS = 1 << 18
 
-# Where a block holds one of these, `str.split` could see a blank that `bytes.split` (and trec_eval) does not.
 _MARK = "\0"
-_UNSURE_ASCII = (b"\0", b"\x1c", b"\x1d", b"\x1e", b"\x1f")
-_UNSURE = (*_UNSURE_ASCII, b"\xc2\x85", b"\xc2\xa0", b"\xe1\x9a\x80", b"\xe2\x80", b"\xe2\x81\x9f", b"\xe3\x80\x80")
+# Where a block holds one of these, `str.split` would see a mark, or a blank that `bytes.split` and trec_eval do not.
+_UNSURE = (b"\0", b"\x1c", b"\x1d", b"\x1e", b"\x1f")
+_blanks = re.compile(rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2(?:\x80[\x80-\x8a\xa8\xa9\xaf]|\x81\x9f)|\xe3\x80\x80").search
 
 
 def read_run(path: str | Path) -> dict[str, dict[str, float]]:
@@ -188,8 +189,9 @@ def _table(name: str, first: str, blocks: Blocks) -> Iterator[Ratings]:
 
 def _quick(number: int, block: bytes, columns: tuple[str, ...]) -> Iterator[Ratings] | None:
     """Read a block of lines that are all in order; None where any of them needs a closer look."""
-    unsure = _UNSURE_ASCII if block.isascii() else _UNSURE
-    if any(sign in block for sign in unsure) or (columns is not _TREC and b" " in block):
+    if any(sign in block for sign in _UNSURE) or not (block.isascii() or _blanks(block) is None):
+        return None
+    if columns is not _TREC and b" " in block:
         return None
     width, lines = len(columns) + 1, block.count(b"\n") + 1
     try:
@@ -221,6 +223,7 @@ def _numbers(cells: list[str]) -> list[float]:
 
 def _careful(name: str, first: int, block: bytes, columns: tuple[str, ...]) -> Iterator[Ratings]:
     """Read a block line by line."""
+    query_ids, doc_ids, scores, places = [], [], [], []
     for number, raw in enumerate(block.split(b"\n"), first):
         if not raw.strip():
             continue
@@ -230,15 +233,20 @@ def _careful(name: str, first: int, block: bytes, columns: tuple[str, ...]) -> I
         cells = [str(cell, "utf-8") for cell in (raw.split() if columns is _TREC else raw.rstrip().split(b"\t"))]
         if len(cells) != len(columns) or not all(cells):
             raise DataError(f"{where}: {len(cells)} columns; expected {len(columns)}: {' '.join(columns)}")
-        row = dict(zip(columns, cells, strict=True))
-        score = None
+        score: float | None = None
         if columns is not _TREC:
-            rank = as_number(row["rank"])
+            cell = cells[columns.index("rank")]
+            rank = as_number(cell)
             if rank is None or rank < 1 or not rank.is_integer():
-                raise DataError(f"{where}: the rank {row['rank']!r} is not a whole number from 1")
+                raise DataError(f"{where}: the rank {cell!r} is not a whole number from 1")
             score = 1 / rank
-        if "score" in row:
-            score = as_number(row["score"])
+        if columns is not _MARCO:
+            cell = cells[columns.index("score")]
+            score = as_number(cell)
         if score is None:
-            raise DataError(f"{where}: the score {row['score']!r} is not a number")
-        yield Ratings(row["query_id"], (row["doc_id"],), (score,), (number,))
+            raise DataError(f"{where}: the score {cell!r} is not a number")
+        query_ids.append(cells[0])
+        doc_ids.append(cells[columns.index("doc_id")])
+        scores.append(score)
+        places.append(number)
+    yield from by_query(query_ids, doc_ids, scores, places)

@@ -209,6 +209,14 @@ def test_blocks_read_at_once_give_what_single_lines_give(tmp_path_factory, conte
         assert _outcome(path) == whole
 
 
+def test_blanks_that_only_str_split_sees_are_known():
+    unsure = {character for character in map(chr, range(0xD800)) if len(f"a{character}b".split()) > 1}
+    unsure -= set(" \t\n\r\x0b\x0c")
+    assert {character for character in map(chr, range(0xE000, 0x110000)) if character.isspace()} == set()
+    assert {c for c in unsure if c.encode() in runs._UNSURE or runs._blanks(f"é{c}é".encode())} == unsure
+    assert not any(runs._blanks(character.encode()) for character in map(chr, range(0xD800)) if character not in unsure)
+
+
 def test_the_usual_file_is_read_a_block_at_a_time(put, monkeypatch):
     monkeypatch.setattr(runs, "_careful", None)
     content = "q  Q0 d 1 2.5 s\nq\tQ0\td\u00e9_1\t2  -1e3 tag \r\np Q0 d 1 inf s"
