@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from retrieval.batching import token_batches
+from retrieval.calibration import Calibration
 from retrieval.cross_model import load_network, pair_length, place, query_prompt, transformer_folder
 from retrieval.errors import ConfigError, DataError
 from retrieval.models import fingerprint, resolve
@@ -78,12 +79,14 @@ class CrossEncoder:
         relevant: int | None,
         identity: dict[str, object],
         batch_tokens: int | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.identity = identity
         self.notices: Counter[str] = Counter()
         self._network = network
         self._tokens = tokens
         self._relevant = relevant
+        self._calibration = calibration or Calibration()
         self._kind: str = network.device.type
         self._budget = batch_tokens or _BUDGETS[self._kind]
         accepted = inspect.signature(network.forward).parameters
@@ -121,7 +124,14 @@ class CrossEncoder:
             "prompt": prompt,
             "path": found.path,
         }
-        return cls(network, tokens, relevant=relevant, identity=identity, batch_tokens=settings.batch_tokens)
+        return cls(
+            network,
+            tokens,
+            relevant=relevant,
+            identity=identity,
+            batch_tokens=settings.batch_tokens,
+            calibration=Calibration.load(found.folder),
+        )
 
     def score(self, pairs: Sequence[tuple[str, str]], *, progress: Callable[[int], None] | None = None) -> np.ndarray:
         """Score pairs; equal ones are read once.
@@ -176,17 +186,15 @@ class CrossEncoder:
         return np.asarray(best[wanted])
 
     def probability(self, scores: np.ndarray) -> np.ndarray:
-        """Turn logits into probabilities of relevance.
+        """Turn logits into probabilities of relevance, by the model's calibration where it carries one.
 
         Args:
             scores: (n,) what `score` returned.
 
         Returns:
-            (n,) float32 in [0, 1]: 1 / (1 + exp(-score)).
+            (n,) float32 in [0, 1]: 1 / (1 + exp(-score)) without a calibration.
         """
-        values = np.asarray(scores, dtype=np.float32)
-        decay = np.exp(-np.abs(values))  # never overflows
-        return np.asarray(np.where(values >= 0, np.float32(1), decay) / (1 + decay))
+        return self._calibration.probability(scores)
 
     def _logits(self, pieces: Sequence[Piece]) -> np.ndarray:
         """Run the network on one batch: (batch,) float32."""
