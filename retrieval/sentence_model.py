@@ -42,6 +42,7 @@ class SentenceModel:
     """A model's tokenizer and modules.
 
     Attributes:
+        model: The SentenceTransformer, with the pooling in force.
         name: The model's name, for messages.
         device: cpu, cuda, cuda:N or mps.
         frame: The special tokens of one text.
@@ -64,7 +65,7 @@ class SentenceModel:
         Raises:
             ModelError: The model is of a kind that cannot be used.
         """
-        self.name, self.device = name, device
+        self.model, self.name, self.device = model, name, device
         modules = list(model)
         if not hasattr(modules[0], "auto_model"):
             kind = type(modules[0]).__name__
@@ -81,7 +82,7 @@ class SentenceModel:
         if pooling is not None:
             if not places:
                 raise ModelError(f"model {name} has no pooling module, so pooling {pooling!r} cannot replace it")
-            modules[places[-1]] = _other_pooling(modules[places[-1]], pooling)
+            modules[places[-1]] = model[places[-1]] = _other_pooling(modules[places[-1]], pooling)
         self.pooling = _pooling_mode(modules[places[-1]]) if places else None
         border = places[-1] + 1 if places else len(modules)
         self._modules, self._after_pooling = modules[:border], modules[border:]
@@ -112,7 +113,7 @@ class SentenceModel:
             size = len(tokens[0]) + self.frame.size
             tokens = [tokens[row] for row in filled(np.arange(count), size, _EXACT_ROWS)]
         features: dict[str, Any] = {
-            name: torch.from_numpy(array).to(self.device) for name, array in self._inputs(tokens).items()
+            name: torch.from_numpy(array).to(self.device) for name, array in self.inputs(tokens).items()
         }
         if prompt_length:
             features["prompt_length"] = prompt_length
@@ -129,7 +130,7 @@ class SentenceModel:
             vectors: np.ndarray = features["sentence_embedding"][:count].float().cpu().numpy()
         return vectors
 
-    def _inputs(self, tokens: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def inputs(self, tokens: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """The transformer's inputs, each (batch, longest) int64, padded on the right."""
         frame = self.frame
         longest = max(1, max(len(one) for one in tokens) + frame.size)

@@ -60,7 +60,7 @@ def fit(
     Args:
         run: The run.
         model: A SentenceTransformer or CrossEncoder, on the CPU or on the device.
-        loss: A `Loss`.
+        loss: A `Loss`, or one that wraps such a loss.
         batches: What each step gets.
         settings: The run's settings.
         interval: Steps between checkpoints.
@@ -198,6 +198,7 @@ def _trainer_class(base: type[Any]) -> type[Any]:
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             self.started, self.step_rate = time.perf_counter(), self.optimizer.param_groups[0]["lr"]
             self.step_tokens = sum(int(inputs[name].sum()) for name in inputs if name.endswith("attention_mask"))
+            micro = next(part for part in self.loss.modules() if hasattr(part, "micro_tokens"))
             while True:
                 try:
                     self.step_loss = super().training_step(model, inputs, num_items_in_batch)
@@ -205,10 +206,10 @@ def _trainer_class(base: type[Any]) -> type[Any]:
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
-                    if self.loss.micro_tokens < 2:
+                    if micro.micro_tokens < 2:
                         raise ModelError("out of memory on one text; lower max_length") from error
-                self.loss.micro_tokens //= 2
-                logger.warning("out of memory: %d tokens at once from here on", self.loss.micro_tokens)
+                micro.micro_tokens //= 2
+                logger.warning("out of memory: %d tokens at once from here on", micro.micro_tokens)
                 model.zero_grad()
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()

@@ -104,13 +104,17 @@ class TrainingSettings:
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a share from 0 to below 1")
 
+    def batch_rows(self, rows: int) -> int:
+        """Rows of one step, where there are that many."""
+        return min(self.batch_size, rows)
+
     def steps(self, rows: int) -> int:
         """Steps of the run over a number of rows."""
-        return self.max_steps or max(1, math.ceil(self.epochs * rows / self.batch_size))
+        return self.max_steps or max(1, math.ceil(self.epochs * rows / self.batch_rows(rows)))
 
     def interval(self, rows: int) -> int:
         """Steps between two checkpoints."""
-        return self.evaluate_every or max(1, math.ceil(rows / self.batch_size))
+        return self.evaluate_every or max(1, math.ceil(rows / self.batch_rows(rows)))
 
 
 @dataclass(frozen=True, kw_only=True)
