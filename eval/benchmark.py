@@ -1,27 +1,19 @@
-"""Benchmarks: documents, queries, judgements and the identity card that says what a number on them means.
-
-A layout is a way in which benchmarks lie on a disk. `LAYOUTS` lists them; each is served by a module of
-functions, imported only when a benchmark is loaded:
-
-    recognises(path: Path) -> bool                          # a look at names, and at one first line at most
-    load(path: Path, split: str | None) -> Benchmark
-
-A module that serves several layouts names the part in its functions: `recognises_advtest` and `load_advtest`
-are what `Layout(name="advtest", module="retrieval.eval.codexglue", part="advtest", ...)` calls.
-"""
+"""Benchmarks: documents, queries, judgements and the identity card that says what a number on them means."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from retrieval.errors import ConfigError, DataError
 from retrieval.formats import kind_of
 from retrieval.lines import shown
+
+if TYPE_CHECKING:
+    from retrieval.eval.layouts import Layout
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*")
 
@@ -99,13 +91,15 @@ class Benchmark:
             source: a folder or file; else an id of ir_datasets, such as `beir/scifact/test`; else the name of a
                 data set on the hub, `owner/name`. What looks like a path is looked up nowhere.
             split: whose queries and judgements; None: `test` if it is there, else the only one.
-            layout: one of `LAYOUTS`; `auto`: the first that recognises the folder.
+            layout: one of `retrieval.eval.layouts.LAYOUTS`; `auto`: the first that recognises the folder.
 
         Raises:
             DataError: nothing is there, it cannot be read, or it has no such split (the message lists them).
             ConfigError: no such layout.
             MissingDependencyError: a name was given, and ir_datasets is not installed.
         """
+        from retrieval.eval.layouts import LAYOUTS  # its readers make benchmarks, and so import this module
+
         if layout != "auto" and layout not in LAYOUTS:
             raise ConfigError(f"layout {layout!r}: expected auto or one of {', '.join(LAYOUTS)}")
         path = Path(source)
@@ -116,7 +110,7 @@ class Benchmark:
         return _by_name(source, split)
 
     @classmethod
-    def of_files(cls, queries: str | Path, qrels: str | Path) -> Benchmark:
+    def from_files(cls, queries: str | Path, qrels: str | Path) -> Benchmark:
         """Make a benchmark of a file of queries and one of judgements, to evaluate an index that is there.
 
         Raises:
@@ -144,93 +138,6 @@ class Benchmark:
         from retrieval.eval.beir import write_benchmark
 
         return write_benchmark(folder, self.corpus(), self.queries, {self.card.split: self.qrels}, self.card)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """A way in which benchmarks lie on a disk.
-
-    Attributes:
-        name: what `layout=` calls it.
-        module: serves it; imported when it is asked.
-        looks: what is found there, for the message of a folder that no layout recognises.
-        part: the suffix of its functions where a module serves several layouts.
-    """
-
-    name: str
-    module: str
-    looks: str
-    part: str = ""
-
-    def recognises(self, path: Path) -> bool:
-        """Tell whether a folder or file looks like this layout."""
-        return cast(bool, self._function("recognises")(path))
-
-    def load(self, path: Path, split: str | None) -> Benchmark:
-        """Load a split of the benchmark at `path`."""
-        return cast(Benchmark, self._function("load")(path, split))
-
-    def _function(self, name: str) -> Callable[..., object]:
-        found = getattr(import_module(self.module), f"{name}_{self.part}" if self.part else name)
-        return cast(Callable[..., object], found)
-
-
-# The most specific first: a folder is given to the first that recognises it.
-LAYOUTS = {
-    layout.name: layout
-    for layout in (
-        Layout(
-            name="codesearchnet",
-            module="retrieval.eval.codesearchnet",
-            looks="<language>/final/jsonl/<split>/<language>_<split>_0.jsonl.gz",
-        ),
-        Layout(
-            name="codesearchnet-challenge",
-            module="retrieval.eval.codesearchnet",
-            part="challenge",
-            looks="annotationStore.csv beside the functions it judges",
-        ),
-        Layout(
-            name="cosqa",
-            module="retrieval.eval.cosqa",
-            looks="cosqa-retrieval-<split>-*.json and code_idx_map.txt",
-        ),
-        Layout(
-            name="advtest",
-            module="retrieval.eval.codexglue",
-            part="advtest",
-            looks="train.jsonl, valid.jsonl, test.jsonl with docstring_tokens and function_tokens or code_tokens",
-        ),
-        Layout(
-            name="webquery",
-            module="retrieval.eval.codexglue",
-            part="webquery",
-            looks="test_webquery.json with doc and code",
-        ),
-        Layout(
-            name="mbpp",
-            module="retrieval.eval.programs",
-            part="mbpp",
-            looks="mbpp.jsonl with task_id, text and code",
-        ),
-        Layout(
-            name="humaneval",
-            module="retrieval.eval.programs",
-            part="humaneval",
-            looks="HumanEval.jsonl(.gz) with task_id, prompt and canonical_solution",
-        ),
-        Layout(
-            name="beir",
-            module="retrieval.eval.beir",
-            looks="queries.jsonl, qrels/<split>.tsv and corpus.jsonl",
-        ),
-        Layout(
-            name="hub",
-            module="retrieval.eval.hub",
-            looks="Parquet or JSONL in corpus/, queries/ and qrels/, or in <name>-queries-corpus and <name>-qrels",
-        ),
-    )
-}
 
 
 def assemble(
@@ -297,10 +204,14 @@ def _exists(path: Path) -> bool:
 
 def layout_of(path: Path) -> Layout | None:
     """Find the layout of a folder or file; None where no benchmark is recognised."""
+    from retrieval.eval.layouts import LAYOUTS
+
     return next((layout for layout in LAYOUTS.values() if layout.recognises(path)), None)
 
 
 def _known_layout(path: Path) -> Layout:
+    from retrieval.eval.layouts import LAYOUTS
+
     found = layout_of(path)
     if found is None:
         known = "; ".join(f"{layout.name}: {layout.looks}" for layout in LAYOUTS.values())

@@ -14,7 +14,7 @@ from pathlib import Path
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
 from retrieval.eval.documented import Documented, code_without_docstring, judged
-from retrieval.eval.sources import Record, find_file, first_record, read_lines
+from retrieval.eval.sources import Record, find_file, first_record, read_records
 
 SOURCE = "CodeSearchNet, github.com/github/CodeSearchNet"
 LICENCE = "each function under the licence of its project (<language>_licenses.pkl lists them); the collection: MIT"
@@ -102,13 +102,13 @@ def _functions(files: Iterable[Path], language: str) -> Iterator[Documented]:
     """Read the functions of a split, with the same ids each time."""
     seen: set[int] = set()
     for file in files:
-        for record in read_lines(file):
+        for record in read_records(file):
             url = record.fields.get("url")
             doc_id = url if isinstance(url, str) and url and url.split() == [url] else ""
             if not doc_id or hash(doc_id) in seen:
                 doc_id = f"{file.name}#{record.number}"
             seen.add(hash(doc_id))
-            yield Documented.of(record, doc_id, python=language == "python", keep=_KEPT)
+            yield Documented.from_record(record, doc_id, python=language == "python", keep=_KEPT)
 
 
 def recognises_challenge(path: Path) -> bool:
@@ -127,7 +127,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
         raise DataError(f"{path}: no {_ANNOTATIONS} there")
     texts: dict[str, str] = {}
     ratings: dict[str, dict[str, dict[str, list[int]]]] = {}  # by language, query and function
-    for record in read_lines(file, "csv", header=True):
+    for record in read_records(file, "csv", header=True):
         query = " ".join(record.text("Query").split())
         query_id = query.lower().replace(" ", "_")
         if not query_id or texts.setdefault(query_id, query).lower() != query.lower():
@@ -186,7 +186,7 @@ def _pool(file: Path, language: str) -> Iterator[Document]:
 def _documents(files: Iterable[Path], language: str) -> Iterator[Document]:
     seen: set[int] = set()
     for file in files:
-        for record in read_lines(file):
+        for record in read_records(file):
             if str(record.fields.get("language", language)).lower() != language:
                 continue
             url = record.text("url")

@@ -12,7 +12,7 @@ from pathlib import Path
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
 from retrieval.eval.documented import Documented, judged
-from retrieval.eval.sources import Record, find_file, first_record, read_array, read_lines
+from retrieval.eval.sources import Record, find_file, first_record, read_array, read_records
 
 SOURCE = "CodeXGLUE, github.com/microsoft/CodeXGLUE"
 LICENCE = "data C-UDA, code MIT"
@@ -70,14 +70,14 @@ def _advtest_files(path: Path) -> dict[str, Path]:
 def _advtest_functions(file: Path) -> Iterator[Documented]:
     places: dict[int, int] = {}  # the line of an idx
     urls: set[int] = set()
-    for record in read_lines(file):
+    for record in read_records(file):
         idx = record.whole("idx")
         if places.setdefault(idx, record.number) != record.number:
             raise record.error(f"idx {idx} came before, on line {places[idx]}")
         url = record.text("url") if record.has("url") else ""
         query_id = url if url.split() == [url] and hash(url) not in urls else ""
         urls.add(hash(url))
-        yield Documented.of(record, str(idx), query_id=query_id, python=True)
+        yield Documented.from_record(record, str(idx), query_id=query_id, python=True)
 
 
 def recognises_webquery(path: Path) -> bool:
@@ -152,7 +152,7 @@ def _labels(file: Path, records: list[Record]) -> dict[int, int]:
                 f"{file}: no labels: its records have no 'label', and there is no {beside.name} beside it "
                 "(idx, a tab, 0 or 1 on each line); without them nothing is judged"
             )
-        answers = {row.text("_id"): row for row in read_lines(beside, "tsv", header=False)}
+        answers = {row.text("_id"): row for row in read_records(beside, "tsv", header=False)}
     labels: dict[int, int] = {}
     for record in records:
         if answers and record.text("idx") not in answers:

@@ -35,7 +35,7 @@ class Documented:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_record(
         cls, record: Record, doc_id: str, *, query_id: str = "", python: bool, keep: Iterable[str] = ()
     ) -> Documented:
         """Make a function of its record.

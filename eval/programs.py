@@ -10,7 +10,7 @@ from pathlib import Path
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
 from retrieval.eval.docstrings import occurs, read_docstring, without_docstring
-from retrieval.eval.sources import Census, Record, find_file, read_array, read_lines
+from retrieval.eval.sources import Census, Record, find_file, read_array, read_records
 
 _MBPP = ("mbpp.jsonl", "mbpp.jsonl.gz", "sanitized-mbpp.json")
 _MBPP_SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
@@ -41,7 +41,7 @@ def load_mbpp(path: Path, split: str | None) -> Benchmark:
     if file is None:
         raise DataError(f"{path}: none of {', '.join(_MBPP)} there")
     numbered: dict[int, _Task] = {}
-    for record in read_array(file) if file.suffix == ".json" else read_lines(file):
+    for record in read_array(file) if file.suffix == ".json" else read_records(file):
         number = record.whole("task_id")
         if number in numbered:
             raise record.error(f"task_id {number} came before")
@@ -84,7 +84,7 @@ def load_humaneval(path: Path, split: str | None) -> Benchmark:
         raise DataError(f"{path}: none of {', '.join(_HUMANEVAL)} there")
     split = choose_split(file, ["test"], split)
     tasks: dict[str, _Task] = {}
-    for record in read_lines(file):
+    for record in read_records(file):
         task = _humaneval_task(record)
         if tasks.setdefault(task.task_id, task) is not task:
             raise record.error(f"task_id {task.task_id!r} came before")

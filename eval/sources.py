@@ -90,7 +90,7 @@ class Record:
         return value
 
 
-def read_lines(path: Path, kind: str = "jsonl", *, header: bool | None = None) -> Iterator[Record]:
+def read_records(path: Path, kind: str = "jsonl", *, header: bool | None = None) -> Iterator[Record]:
     """Read a file of one JSON object a line, or a table; also compressed, a stretch at a time.
 
     Args:
@@ -152,7 +152,7 @@ def read_array(path: Path) -> list[Record]:
 def first_record(path: Path) -> Record | None:
     """Return the first record of a file of JSON lines, None where there is none that can be read."""
     try:
-        return next(read_lines(path), None)
+        return next(read_records(path), None)
     except DataError:
         return None
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from retrieval.errors import ConfigError, DataError, MissingDependencyError
 from retrieval.eval import beir
 from retrieval.eval.beir import write_benchmark
-from retrieval.eval.benchmark import LAYOUTS, Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.layouts import LAYOUTS
 
 DOCUMENTS = (
     Document(doc_id="d1", text="red apple", metadata={"url": "http://x", "year": 1999}),

@@ -128,7 +128,7 @@ def _of_index(qrels: str | None, index: str, options: Mapping[str, Any]) -> Eval
     if qrels is None:
         benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
     else:
-        benchmark = Benchmark.of_files(options["queries"], qrels)
+        benchmark = Benchmark.from_files(options["queries"], qrels)
     retriever = Retriever.open(
         index, **{name: options[name] for name in ("model", "reranker", "device", "dtype", "trust_remote_code")}
     )
