@@ -15,10 +15,10 @@ from retrieval.models import fingerprint, resolve
 from retrieval.runtime import load_torch, quiet_loading
 from retrieval.sentence_model import SentenceModel, load_sentence_model
 from retrieval.training.adapters import add_adapters, merged
+from retrieval.training.candidates import CandidateBatches
 from retrieval.training.card import model_card
 from retrieval.training.examples import Example
 from retrieval.training.loop import autocast, fit, micro_tokens, prepare, training_device
-from retrieval.training.pairs import PairBatches
 from retrieval.training.run import (
     Evaluate,
     TrainingReport,
@@ -120,7 +120,7 @@ def train_bi_encoder(
         )
         _check_length(settings, served)
         _set_prompts(served, settings)
-        batches = PairBatches(
+        batches = CandidateBatches(
             examples,
             model=served,
             settings=settings,

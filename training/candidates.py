@@ -48,7 +48,7 @@ class _Row:
         return [(first + place) % len(self.negatives) for place in range(min(count, len(self.negatives)))]
 
 
-class PairBatches:
+class CandidateBatches:
     """The steps of a run, each a function of its number.
 
     A row is a query with one positive; it brings some negatives of its example, others every epoch. Rows come in a new
