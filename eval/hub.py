@@ -9,7 +9,8 @@ of folders and files which is which:
     corpus.jsonl                          queries.jsonl                           qrels/test.jsonl
     cosqa-queries-corpus/data/corpus-*.parquet and queries-*.parquet beside cosqa-qrels/data/test-*.parquet
 
-Where one folder holds several benchmarks (`go-...`, `java-...`), their splits are called `go-test`, `java-test`.
+All of it may lie one folder deeper, not more: a source tree that holds a benchmark somewhere is none itself. Where
+one folder holds several benchmarks (`go-...`, `java-...`), their splits are called `go-test`, `java-test`.
 """
 
 from __future__ import annotations
@@ -172,12 +173,19 @@ def _files(root: Path) -> list[_File]:
     found: list[_File] = []
     for folder, folders, names in os.walk(root):
         inner = Path(folder).relative_to(root).parts
-        folders[:] = sorted(name for name in folders if not name.startswith(".")) if len(inner) < _DEPTH else []
+        folders[:] = sorted(name for name in folders if _is_entered([*inner, name]))
         for name in sorted(names):
             suffix = next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), None)
             if suffix and (file := _described(Path(folder, name), [*inner, name.removesuffix(suffix)])):
                 found.append(file)
     return found
+
+
+def _is_entered(folders: Sequence[str]) -> bool:
+    """Tell whether files are looked for in a folder: in each at the top, further down only where roles are named."""
+    if folders[-1].startswith(".") or len(folders) > _DEPTH:
+        return False
+    return len(folders) == 1 or any(_ROLE.fullmatch(name) or _PAIR.fullmatch(name) for name in folders[:2])
 
 
 def _described(path: Path, names: Sequence[str]) -> _File | None:

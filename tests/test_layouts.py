@@ -301,6 +301,14 @@ class TestHub:
         assert benchmark.card.source == f"huggingface.co/datasets/{name}"
         assert len(list(benchmark.corpus())) == 2
 
+    def test_a_source_tree_with_a_benchmark_in_it_is_none(self, tmp_path: Path) -> None:
+        beir(tmp_path / "data/fruit", "test")
+        coir(tmp_path / "tests/data", "mteb")
+        coir(tmp_path / "tests/data", "pair")
+        assert not hub.recognises(tmp_path)
+        assert hub.recognises(tmp_path / "data")
+        assert hub.recognises(tmp_path / "tests/data")
+
     def test_a_source_tree_is_no_benchmark(self, tmp_path: Path) -> None:
         deep = ("a/b/c/d/queries.jsonl", "a/b/c/d/qrels.jsonl")
         for name in ("corpus/readme.md", "tests/data/train.jsonl", "src/queries/x.py", *deep):
