@@ -19,7 +19,6 @@ from itertools import accumulate
 _LAYOUT = (tokenize.NEWLINE, tokenize.NL, tokenize.COMMENT, tokenize.INDENT)
 _END = (tokenize.NEWLINE, tokenize.COMMENT, tokenize.ENDMARKER)
 _NO_TEXT = re.compile("[bf]", re.IGNORECASE)  # bytes and formatted strings are no docstrings
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +124,3 @@ def without_docstring(code: str, name: str = "") -> str:
     if not code[line : span.start].strip() and (match := re.match(r"[ \t;]*\r?(?:\n|\Z)", rest)):
         return code[:line] + rest[match.end() :]
     return code[: span.start] + rest.lstrip(" \t;")
-
-
-def occurs(query: str, text: str) -> bool:
-    """Tell whether the words of a query stand in a text one after the other, whatever is between them."""
-    words = _words(query)
-    return bool(words.strip()) and words in _words(text)
-
-
-def _words(text: str) -> str:
-    return f" {' '.join(_WORD.findall(text.lower()))} "

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from retrieval.eval.docstrings import occurs, without_docstring
+from retrieval.eval.docstrings import without_docstring
+from retrieval.eval.leaks import occurs
 from retrieval.eval.sources import Census, Record
 
 

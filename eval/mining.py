@@ -20,6 +20,7 @@ from retrieval.errors import ConfigError, DataError
 from retrieval.eval.beir import write_benchmark
 from retrieval.eval.benchmark import Card, Document
 from retrieval.eval.functions import Function, python_functions
+from retrieval.eval.leaks import key, occurs
 from retrieval.eval.summaries import Summary, summary
 from retrieval.files import writing
 from retrieval.tree import Skipped, read_text, walk
@@ -44,7 +45,6 @@ class Language:
 
 LANGUAGES: Mapping[str, Language] = {".py": Language("python", python_functions)}  # by suffix
 
-_WORDS = re.compile(r"[^\W_]+")
 _TEST_FOLDERS = frozenset({"test", "tests"})
 _TEST_FILE = re.compile(r"test_.*|.*_tests?\.\w+|tests?\.\w+|conftest\.py")
 _GENERATED_FILE = re.compile(r".*_pb2(_grpc)?\.py")
@@ -266,24 +266,19 @@ def _fitting(path: str) -> str:
 
 def _settled(items: Sequence[_Item]) -> list[_Item]:
     """Say of each document why its summary is no query, if it is none."""
-    keys = [_key(item.summary.text) for item in items]
-    shared = Counter(key for key, item in zip(keys, items, strict=True) if not item.summary.unusable)
+    keys = [key(item.summary.text) for item in items]
+    shared = Counter(words for words, item in zip(keys, items, strict=True) if not item.summary.unusable)
 
-    def why(item: _Item, key: str) -> str:
+    def why(item: _Item, words: str) -> str:
         if not item.function.documentation:
             return "no documentation"
         if item.summary.unusable:
             return item.summary.unusable
-        if shared[key] > 1:
+        if shared[words] > 1:
             return "summary shared with another document"
-        return "summary occurs in the code" if key in _key(item.function.code) else ""
+        return "summary occurs in the code" if occurs(item.summary.text, item.function.code) else ""
 
-    return [replace(item, no_query=why(item, key)) for item, key in zip(items, keys, strict=True)]
-
-
-def _key(text: str) -> str:
-    """The words of a text: equal whatever its case, blanks, comment signs and punctuation."""
-    return f" {' '.join(_WORDS.findall(text.casefold()))} "
+    return [replace(item, no_query=why(item, words)) for item, words in zip(items, keys, strict=True)]
 
 
 def _drawn(items: Sequence[_Item]) -> tuple[dict[str, list[_Item]], tuple[str, ...]]:

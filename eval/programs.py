@@ -9,7 +9,8 @@ from pathlib import Path
 
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
-from retrieval.eval.docstrings import occurs, read_docstring, without_docstring
+from retrieval.eval.docstrings import read_docstring, without_docstring
+from retrieval.eval.leaks import occurs
 from retrieval.eval.sources import Census, Record, find_file, read_array, read_records
 
 _MBPP = ("mbpp.jsonl", "mbpp.jsonl.gz", "sanitized-mbpp.json")
