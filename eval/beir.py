@@ -22,6 +22,7 @@ import numpy as np
 from retrieval.documents import DocumentStream, plain
 from retrieval.errors import ConfigError, DataError
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.sources import read_json
 from retrieval.files import sync_folder, writing
 from retrieval.formats import kind_of
 from retrieval.qrels import read_qrels
@@ -147,12 +148,7 @@ def _corpus(path: Path) -> Iterator[Document]:
 def _read_card(path: Path, split: str) -> Card:
     """Read our card of a folder, or make one of what the folder shows."""
     file = path / CARD_FILE
-    try:
-        record = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        record = {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file}: cannot be read as JSON ({error})") from None
+    record = read_json(file) if file.exists() else {}
     if not isinstance(record, dict):
         raise DataError(f"{file}: expected a JSON object with the facts of the benchmark")
     values: dict[str, Any] = {"name": path.resolve().name, "split": split}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from retrieval.errors import DataError
 from retrieval.formats import json_type, read_file
-from retrieval.lines import Rows, is_encodable, shown
+from retrieval.lines import Rows, is_encodable, json_value, line_blocks, shown, source_name, whole_text
 
 _NO_OPTION = " (--encoding names another, e.g. cp1252)"  # not for benchmarks, which are UTF-8
 
@@ -121,17 +120,8 @@ def read_json(path: Path, pairs: Callable[[list[tuple[str, Any]]], Any] | None =
     Raises:
         DataError: the file cannot be read, is not UTF-8 or no JSON; names the line.
     """
-    try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=pairs)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: not valid JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError):
-        raise DataError(f"{path}: JSON nested too deeply, or a number with too many digits") from None
+    name = source_name(path)
+    return json_value(whole_text(name, line_blocks(path)), name, pairs)
 
 
 def read_array(path: Path) -> list[Record]:

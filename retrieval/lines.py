@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,18 +199,38 @@ def text_lines(name: str, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple
                 yield number, line.removesuffix("\r")
 
 
+def whole_text(name: str, blocks: Iterable[tuple[int, bytes]]) -> str:
+    """Joins the blocks of `line_blocks` to the text of the whole file, as `decoded` reads them."""
+    return "\n".join([decoded(name, number, block) for number, block in blocks])
+
+
+def json_value(text: str, where: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Reads a text that is one JSON value.
+
+    Args:
+        text: a line, or that of a whole file.
+        where: the file, and the line if the text is one.
+        pairs: makes an object of its keys and values; a `dict` without it.
+
+    Raises:
+        DataError: it is no JSON; begins with `where` and the line of several.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        line = f", line {error.lineno}" if "\n" in text else ""
+        raise DataError(f"{where}{line}: not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
+        raise DataError(f"{where}: not JSON that can be read: {error}") from None
+
+
 def json_object(line: str, where: str) -> dict[str, Any]:
     """Reads a line that holds one JSON object.
 
     Raises:
         DataError: it holds anything else; begins with `where`.
     """
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
-        raise DataError(f"{where}: not JSON that can be read: {error}") from None
+    record = json_value(line, where)
     if not isinstance(record, dict):
         raise DataError(f"{where}: expected a JSON object, found {line.strip()[:40]!r}")
     return record

@@ -13,7 +13,6 @@ Which file holds what is decided by its suffix (without `.gz` or `.zst`), then b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,15 +23,16 @@ from typing import TYPE_CHECKING, Any
 from retrieval.errors import DataError
 from retrieval.lines import (
     COMPRESSIONS,
-    decoded,
     is_encodable,
     json_id,
     json_object,
+    json_value,
     key_of,
     line_blocks,
     shown,
     source_name,
     text_lines,
+    whole_text,
 )
 
 if TYPE_CHECKING:
@@ -191,13 +191,8 @@ def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Repeats:
 
 
 def _object_ratings(name: str, blocks: Blocks, what: str) -> Iterator[Ratings]:
-    text = "\n".join([decoded(name, number, block) for number, block in blocks])
-    try:
-        queries = json.loads(text, object_pairs_hook=_entries)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{name}, line {error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}: not JSON that can be read: {error}") from None
+    text = whole_text(name, blocks)
+    queries = json_value(text, name, _entries)
     if not isinstance(queries, dict | _Repeats):
         expected = f"one object {{query_id: {{doc_id: {what}}}}}, or one object a line"
         raise DataError(f"{name}: it holds a JSON {type(queries).__name__}; expected {expected}")

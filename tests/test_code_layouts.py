@@ -458,10 +458,10 @@ def test_broken_cosqa_is_named(tmp_path, pool, pairs, reason):
 def test_broken_json_is_named_with_its_line(tmp_path):
     cosqa(tmp_path, test=[pair(1, 1)])
     (tmp_path / "code_idx_map.txt").write_bytes(b'{"a": 0,\n"b": 1,\n}')
-    with pytest.raises(DataError, match=r"code_idx_map\.txt, line 3: not valid JSON"):
+    with pytest.raises(DataError, match=r"code_idx_map\.txt, line 3: not JSON"):
         Benchmark.load(tmp_path)
     (tmp_path / "code_idx_map.txt").write_bytes(b'{"a": 0,\n"\xe9": 1}')
-    with pytest.raises(DataError, match=r"code_idx_map\.txt, line 2: byte 0xe9 is not UTF-8"):
+    with pytest.raises(DataError, match=r"code_idx_map\.txt, line 2: byte 0xe9 at position 2 is not UTF-8"):
         Benchmark.load(tmp_path)
 
 

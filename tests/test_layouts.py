@@ -109,7 +109,8 @@ class TestBeir:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("{", "cannot be read as JSON"),
+            ("{", r"benchmark\.json: not JSON: .* at column 2"),
+            ('{"name": "fruit",\n}', r"benchmark\.json, line 2: not JSON: .* at column 1"),
             ("[]", "expected a JSON object"),
             ('{"documents": "many"}', "'documents' is 'many'; expected a whole number or null"),
             ('{"notes": "one"}', "'notes' is 'one'; expected a list of strings"),
@@ -121,6 +122,11 @@ class TestBeir:
         write(folder / "benchmark.json", text)
         with pytest.raises(DataError, match=message):
             Benchmark.load(folder)
+
+    def test_a_card_may_begin_with_a_byte_order_mark(self, tmp_path: Path) -> None:
+        folder = beir(tmp_path / "fruit", "test")
+        (folder / "benchmark.json").write_bytes(b'\xef\xbb\xbf{"licence": "CC0"}')
+        assert Benchmark.load(folder).card.licence == "CC0"
 
     def test_a_card_of_a_later_release_is_read(self, tmp_path: Path) -> None:
         folder = beir(tmp_path / "fruit", "test")
