@@ -11,8 +11,6 @@ from retrieval.errors import DataError
 from retrieval.formats import json_type, read_file
 from retrieval.lines import Rows, is_encodable, json_value, line_blocks, shown, source_name, whole_text
 
-_NO_OPTION = " (--encoding names another, e.g. cp1252)"  # not for benchmarks, which are UTF-8
-
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -104,8 +102,8 @@ def read_records(path: Path, kind: str = "jsonl", *, header: bool | None = None)
         if not isinstance(rows, Rows):
             continue
         for fault in rows.faults:
-            reason = fault.reason.replace(_NO_OPTION, "; convert the file to UTF-8")
-            raise DataError(f"{path}, line {fault.number}: {reason}")
+            advice = "; convert the file to UTF-8" if fault.undecodable else ""
+            raise DataError(f"{path}, line {fault.number}: {fault.reason}{advice}")
         for number, fields in zip(rows.numbers, rows.records, strict=True):
             yield Record(path, "line", number, fields)
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from retrieval.errors import DataError
-from retrieval.lines import COMPRESSIONS, Fault, Rows, decode, line_encoding, numbered_lines, shown
+from retrieval.lines import COMPRESSIONS, Fault, Rows, UndecodableError, decode, line_encoding, numbered_lines, shown
 from retrieval.tables import ROWS_PER_READ, read_table
 
 STANDARD_INPUT = "-"
@@ -183,7 +183,7 @@ def read_jsonl(source: BinaryIO, encoding: str = "utf-8") -> Iterator[Rows]:
             try:
                 checked = _json_object(line, line_codec)
             except ValueError as error:
-                rows.faults.append(Fault(number, str(error)))
+                rows.faults.append(Fault(number, str(error), isinstance(error, UndecodableError)))
             else:
                 if checked is not None:
                     numbers.append(number)

@@ -11,15 +11,21 @@ from typing import Any, BinaryIO
 from retrieval.errors import ConfigError, DataError
 
 BLOCK_BYTES = 1 << 18
+OTHER_ENCODING = "(--encoding names another, e.g. cp1252)"  # what to do where a corpus is read
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A record that cannot be used: its line or row (from 1) and why."""
+    """A record that cannot be used: its line or row (from 1), why, and whether another encoding could help."""
 
     number: int
     reason: str
+    undecodable: bool = False
+
+
+class UndecodableError(ValueError):
+    """A line is not of the encoding that it was read with."""
 
 
 @dataclass(slots=True)
@@ -126,13 +132,13 @@ def decode(line: bytes, encoding: str) -> str:
     """Decodes one line.
 
     Raises:
-        ValueError: with the position, and the option that names another encoding.
+        UndecodableError: with the position.
     """
     try:
         return str(line, encoding)
     except UnicodeDecodeError as error:
         bad = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
-        raise ValueError(f"{bad} is not {encoding} (--encoding names another, e.g. cp1252)") from None
+        raise UndecodableError(f"{bad} is not {encoding}") from None
 
 
 def source_name(source: str | Path | BinaryIO) -> str:

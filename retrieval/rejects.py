@@ -12,7 +12,7 @@ from pathlib import Path
 from retrieval.errors import DataError
 from retrieval.files import atomic_write
 from retrieval.formats import shown_file
-from retrieval.lines import Fault
+from retrieval.lines import OTHER_ENCODING, Fault
 
 LISTED = 1000  # rejects held in memory; the file of them has all
 NAMED = 5  # bad records that one message names
@@ -105,8 +105,8 @@ class ReadingLog:
             return
         if self.stops:
             first, *others = faults[:NAMED]
-            listed = [f"{Place(source, file, unit, first.number)}: {first.reason}"]
-            listed += [f"{unit} {fault.number}: {fault.reason}" for fault in others]
+            listed = [f"{Place(source, file, unit, first.number)}: {_reason(first)}"]
+            listed += [f"{unit} {fault.number}: {_reason(fault)}" for fault in others]
             more = f"; and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
             raise DataError(f"{'; '.join(listed)}{more}; {REMEDY}")
         self.counts.rejected += len(faults)
@@ -114,7 +114,7 @@ class ReadingLog:
         for fault in faults:
             number = fault.number if unit else None
             line, row = (number, None) if unit == "line" else (None, number)
-            self._list(Reject(file, fault.reason, line=line, row=row))
+            self._list(Reject(file, _reason(fault), line=line, row=row))
 
     def skipped(self, file: str, reason: str) -> None:
         """Lists a file or folder of a tree that is no document."""
@@ -142,3 +142,7 @@ class ReadingLog:
                 shutil.copyfileobj(self._spool, target)
         finally:
             self._spool.seek(0, 2)
+
+
+def _reason(fault: Fault) -> str:
+    return f"{fault.reason} {OTHER_ENCODING}" if fault.undecodable else fault.reason

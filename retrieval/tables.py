@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from retrieval.errors import DataError
-from retrieval.lines import Fault, Rows, decode, line_encoding, numbered_lines, shown
+from retrieval.lines import OTHER_ENCODING, Fault, Rows, UndecodableError, decode, line_encoding, numbered_lines, shown
 
 ID_NAMES = ("_id", "id", "doc_id", "docid", "docno")
 TEXT_NAMES = ("text", "contents", "document_text", "body")
@@ -44,14 +44,15 @@ def read_table(
     for number, size, row in cells:
         if names is None:
             if isinstance(row, ValueError):
-                raise DataError(f"line {number}: {row}")
+                advice = f" {OTHER_ENCODING}" if isinstance(row, UndecodableError) else ""
+                raise DataError(f"line {number}: {row}{advice}")
             names, is_data = _columns(number, row, header, given)
             rows.names = names
             if not is_data:
                 continue
         rows.size += size
         if isinstance(row, ValueError):
-            rows.faults.append(Fault(number, str(row)))
+            rows.faults.append(Fault(number, str(row), isinstance(row, UndecodableError)))
         elif len(row) != len(names):
             cell_count = f"{len(row)} cell{'s' * (len(row) != 1)}"
             rows.faults.append(Fault(number, f"{cell_count} where {len(names)} columns were expected"))
@@ -106,7 +107,7 @@ def _csv_rows(source: BinaryIO, encoding: str) -> Iterator[tuple[int, int, list[
     """Yields line, bytes and cells of each row, or what is wrong with it; a row may span lines."""
     codec = line_encoding(encoding)
     number = size = 0  # of the line that the csv module took last, and the bytes it took since the last row
-    undecodable: ValueError | None = None
+    undecodable: UndecodableError | None = None
 
     def lines() -> Iterator[str]:
         nonlocal number, size, undecodable
@@ -115,9 +116,10 @@ def _csv_rows(source: BinaryIO, encoding: str) -> Iterator[tuple[int, int, list[
                 size += len(line) + 1
                 try:
                     text = decode(line, codec)
-                except ValueError as error:
+                except UndecodableError as error:
                     # The row is refused, but must end where it ends: a quoted cell may go on.
-                    undecodable = undecodable or ValueError(f"line {number}: {error}" if number > start else error)
+                    place = f"line {number}: " if number > start else ""
+                    undecodable = undecodable or UndecodableError(f"{place}{error}")
                     text = str(line, codec, "replace")
                 yield text + "\n"
 

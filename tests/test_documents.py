@@ -510,8 +510,11 @@ def test_no_documents_says_what_was_left_out(tmp_path):
 def test_tables_and_encodings_reach_their_reader(tmp_path):
     (tmp_path / "c.csv").write_bytes("id,text,note\n1,café,\n".encode("cp1252"))
     message = error_of(tmp_path / "c.csv")
-    assert "c.csv, line 2: byte 0xe9" in message
-    assert "--encoding" in message
+    assert "c.csv, line 2: byte 0xe9 at byte 6 of the line is not utf-8 (--encoding names another" in message
+    (tmp_path / "h.csv").write_bytes("id,text,Größe\n1,a,b\n".encode("cp1252"))
+    assert "h.csv: line 1: byte 0xf6 at byte 11 of the line is not utf-8 (--encoding" in error_of(tmp_path / "h.csv")
+    (tmp_path / "q.csv").write_bytes('id,text\n1,"a\ncafé"\n'.encode("cp1252"))
+    assert "q.csv, line 2: line 3: byte 0xe9 at byte 4 of the line is not utf-8 (--enc" in error_of(tmp_path / "q.csv")
     assert read(tmp_path / "c.csv", encoding="cp1252") == [{"doc_id": "1", "title": "", "text": "café", "note": ""}]
     (tmp_path / "collection.tsv").write_text('0\tsize 6" pipe\n1\t"x\n')
     assert [row["text"] for row in read(tmp_path / "collection.tsv")] == ['size 6" pipe', '"x']

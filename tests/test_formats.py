@@ -74,7 +74,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record_but_stays_elsewhere():
         (b"3", "not a number"),
         (b"null", "not null"),
         (b"true", "not a boolean"),
-        (b'{"a": "caf\xe9"}', "byte 0xe9 at byte 11 of the line is not utf-8 (--encoding"),
+        (b'{"a": "caf\xe9"}', "byte 0xe9 at byte 11 of the line is not utf-8"),
         (b'{"a": "\xed\xa0\x80"}', "byte 0xed at byte 8"),  # half a surrogate pair as UTF-8 bytes
         (b'{"a": "\\ud83d"}', "\\ud83d at column 8 is half a surrogate pair"),
         (b'{"a": "\\ud83d\\ude00 \\uDE00"}', "\\uDE00 at column 21"),

@@ -51,7 +51,7 @@ def test_a_quote_in_a_tsv_is_a_character():
         (b"x,y,z", "3 cells where 2"),
         (b'x,"a"b', "not valid CSV"),
         (b"x,a\rb", "carriage return"),
-        (b"x,caf\xe9", "byte 0xe9 at byte 6 of the line is not utf-8 (--encoding"),
+        (b"x,caf\xe9", "byte 0xe9 at byte 6 of the line is not utf-8"),
         (b'x,"one\ncaf\xe9"', "line 4: byte 0xe9"),
     ],
 )
