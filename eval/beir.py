@@ -125,6 +125,19 @@ def write_benchmark(
     return card
 
 
+def check_free(folder: Path) -> None:
+    """Refuse a place that a benchmark cannot take: it has to be free, or an empty folder, and not the one we are in.
+
+    Raises:
+        ConfigError: something is in the way.
+        DataError: the place cannot be looked at.
+    """
+    with writing(folder):
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        if taken or folder.resolve() == Path.cwd():
+            raise ConfigError(f"{folder} is there already and not an empty folder; give another one")
+
+
 def _queries_file(path: Path) -> Path | None:
     return next((path / name for name in _QUERIES if (path / name).is_file()), None)
 
@@ -198,9 +211,8 @@ def _check(queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, Mapping[
 @contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
     """Give an empty folder that takes the place of `folder` when the block ends without an error."""
+    check_free(folder)
     with writing(folder):
-        if folder == Path.cwd() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-            raise ConfigError(f"{folder} is there already and not an empty folder; give another one")
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = folder.parent / f".{folder.name}.{os.getpid()}.tmp"
         try:

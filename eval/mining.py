@@ -16,13 +16,12 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import quote
 
-from retrieval.errors import ConfigError, DataError
-from retrieval.eval.beir import write_benchmark
+from retrieval.errors import DataError
+from retrieval.eval.beir import check_free, write_benchmark
 from retrieval.eval.benchmark import Card, Document
 from retrieval.eval.functions import Function, python_functions
 from retrieval.eval.leaks import key, occurs
 from retrieval.eval.summaries import Summary, summary
-from retrieval.files import writing
 from retrieval.tree import Skipped, read_text, walk
 
 SPLITS = ("train", "dev", "test")
@@ -128,9 +127,7 @@ def make_benchmark(
         raise DataError(
             f"{root}: {'not a folder' if root.exists() else 'no such folder'}; expected the folder of a source tree"
         )
-    with writing(folder):  # looked at here too, as mining takes its time
-        if folder.exists() and not (folder.is_dir() and next(folder.iterdir(), None) is None):
-            raise ConfigError(f"{folder} exists and is not an empty folder; give another one or remove it")
+    check_free(folder)  # before the work, as mining takes its time
     tree = _Tree(root, progress or (lambda files: None))
     mined = _settled(_unequal(tree))
     pairs, notices = _drawn([item for item in mined if not item.no_query])
