@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrieval.errors import ConfigError, DataError
+from retrieval.eval.sources import Census
 from retrieval.formats import kind_of
 from retrieval.lines import shown
 
 if TYPE_CHECKING:
     from retrieval.eval.layouts import Layout
+
+NO_TITLES = "no titles: a function's name stands in its code"  # of a card
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*")
 
@@ -168,6 +171,33 @@ def assemble(
     judged = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     counted = replace(card, queries=len(judged), judgements=sum(map(len, qrels.values())))
     return Benchmark(card=counted, queries=judged, qrels=qrels, corpus=corpus)
+
+
+def assemble_held(
+    place: str | Path,
+    card: Card,
+    queries: Mapping[str, str],
+    qrels: Mapping[str, Mapping[str, int]],
+    documents: Sequence[Document],
+) -> Benchmark:
+    """Make a benchmark as `assemble` does, of documents in memory; the card gets their counts too, and what they mean.
+
+    Args:
+        place: as for `assemble`.
+        card: its counts are replaced; a note on repeated documents is added.
+        queries: as for `assemble`.
+        qrels: as for `assemble`.
+        documents: the corpus.
+
+    Raises:
+        DataError: as `assemble`.
+    """
+    census = Census()
+    for document in documents:
+        census.add(document.text)
+    notes = (*card.notes, *census.notes())
+    card = replace(card, documents=census.documents, duplicates=census.duplicates, notes=notes)
+    return assemble(place, card, queries, qrels, lambda: iter(documents))
 
 
 def choose_split(place: str | Path, there: Iterable[str], split: str | None) -> str:

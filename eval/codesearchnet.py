@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from retrieval.errors import DataError
-from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.benchmark import NO_TITLES, Benchmark, Card, Document, assemble, choose_split
 from retrieval.eval.documented import Documented, code_without_docstring, judged
 from retrieval.eval.sources import Record, find_file, first_record, read_records
 
@@ -58,7 +58,7 @@ def load(path: Path, split: str | None) -> Benchmark:
         split=split,
         direction="documentation -> code",
         pool="all functions of the split; csn-999 ranks each function among 999 others",
-        title="no titles: a function's name stands in its code",
+        title=NO_TITLES,
         profile="csn-999",
         source=SOURCE,
         licence=LICENCE,
@@ -151,7 +151,7 @@ def load_challenge(path: Path, split: str | None) -> Benchmark:
         split=language,
         direction="query -> code",
         pool="the functions beside the judgements; the official pool is <language>_dedupe_definitions_v2",
-        title="no titles: a function's name stands in its code",
+        title=NO_TITLES,
         source=SOURCE,
         licence="MIT",
         notes=(

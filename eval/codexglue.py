@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.errors import DataError
-from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.benchmark import NO_TITLES, Benchmark, Card, Document, assemble, assemble_held, choose_split
 from retrieval.eval.documented import Documented, judged
 from retrieval.eval.sources import Record, find_file, first_record, read_array, read_records
 
 SOURCE = "CodeXGLUE, github.com/microsoft/CodeXGLUE"
 LICENCE = "data C-UDA, code MIT"
-_NO_TITLE = "no titles: a function's name stands in its code"
 _SPLITS = ("train", "valid", "test")
 _PAIRS = {"test": "test_webquery.json", "dev": "cosqa-dev.json", "train": "cosqa-train.json"}
 _CODE = ("code", "function")
@@ -44,7 +43,7 @@ def load_advtest(path: Path, split: str | None) -> Benchmark:
         split=split,
         direction="documentation -> code",
         pool="all functions of the split",
-        title=_NO_TITLE,
+        title=NO_TITLES,
         profile="codexglue",
         source=SOURCE,
         licence=LICENCE,
@@ -125,16 +124,14 @@ def load_webquery(path: Path, split: str | None) -> Benchmark:
         split=split,
         direction="web query -> Python function",
         pool="the distinct codes of the split",
-        title=_NO_TITLE,
+        title=NO_TITLES,
         source=SOURCE,
         licence=LICENCE,
-        documents=len(doc_ids),
-        duplicates=0,
         notes=tuple(notes),
     )
     queries = {query_id: query for query, query_id in query_ids.items()}
     documents = [Document(doc_id=doc_id, text=code) for code, doc_id in doc_ids.items()]
-    return assemble(file, card, queries, qrels, lambda: iter(documents))
+    return assemble_held(file, card, queries, qrels, documents)
 
 
 def _webquery_files(path: Path) -> dict[str, Path]:

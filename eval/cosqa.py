@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from retrieval.errors import DataError
-from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
-from retrieval.eval.sources import Census, Record, read_array, read_json
+from retrieval.eval.benchmark import NO_TITLES, Benchmark, Card, Document, assemble_held, choose_split
+from retrieval.eval.sources import Record, read_array, read_json
 
 _POOL = "code_idx_map.txt"
 _PAIRS = re.compile(r"cosqa-retrieval-(?P<split>train|dev|test)-\d+\.json")
@@ -47,9 +47,6 @@ def load(path: Path, split: str | None) -> Benchmark:
         queries[query_id] = record.text("doc", "query")
         qrels[query_id] = {doc_id: label}
         differ += record.has("code") and record.text("code") != codes[doc_id]
-    census = Census()
-    for code in codes.values():
-        census.add(code)
     wrong = sum(not any(judged.values()) for judged in qrels.values())
     notes = ["document: a function with its docstring, as in the official pool; the queries are web searches"]
     if wrong:
@@ -61,16 +58,14 @@ def load(path: Path, split: str | None) -> Benchmark:
         split=split,
         direction="web query -> Python function",
         pool="all codes of code_idx_map.txt, those of the other splits among them",
-        title="no titles: a function's name stands in its code",
+        title=NO_TITLES,
         profile="codexglue",
         source="CoSQA, github.com/Jun-jie-Huang/CoCLR",
         licence="data C-UDA, code MIT",
-        documents=census.documents,
-        duplicates=census.duplicates,
-        notes=(*notes, *census.notes()),
+        notes=tuple(notes),
     )
     documents = [Document(doc_id=doc_id, text=code) for doc_id, code in codes.items()]
-    return assemble(path, card, queries, qrels, lambda: iter(documents))
+    return assemble_held(path, card, queries, qrels, documents)
 
 
 def _files(path: Path) -> dict[str, Path]:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from retrieval.errors import DataError
 from retrieval.eval.beir import check_free, write_benchmark
-from retrieval.eval.benchmark import Card, Document
+from retrieval.eval.benchmark import NO_TITLES, Card, Document
 from retrieval.eval.functions import Function, python_functions
 from retrieval.eval.leaks import key, occurs
 from retrieval.eval.summaries import Summary, summary
@@ -310,7 +310,7 @@ def _card(name: str, licence: str, report: MiningReport) -> Card:
         name=name,
         split="test",
         direction="text -> code",
-        title="empty; a function's name stands in its code",
+        title=NO_TITLES,
         source=f"mined from {report.files} source files of {name}",
         licence=licence or "that of the sources",
         notes=(

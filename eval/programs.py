@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from retrieval.errors import DataError
-from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.benchmark import NO_TITLES, Benchmark, Card, Document, assemble_held, choose_split
 from retrieval.eval.docstrings import read_docstring, without_docstring
 from retrieval.eval.leaks import occurs
-from retrieval.eval.sources import Census, Record, find_file, read_array, read_records
+from retrieval.eval.sources import Record, find_file, read_array, read_records
 
 _MBPP = ("mbpp.jsonl", "mbpp.jsonl.gz", "sanitized-mbpp.json")
 _MBPP_SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
@@ -94,7 +94,7 @@ def load_humaneval(path: Path, split: str | None) -> Benchmark:
         split=split,
         direction="docstring -> Python function",
         pool="all solutions",
-        title="no titles: a function's name stands in its code",
+        title=NO_TITLES,
         source="HumanEval, github.com/openai/human-eval",
         licence="MIT",
         notes=(
@@ -124,14 +124,10 @@ def _humaneval_task(record: Record) -> _Task:
 
 def _benchmark(place: Path, card: Card, tasks: Sequence[_Task], asked: Iterable[_Task]) -> Benchmark:
     """Complete a card, and make a benchmark of the tasks, of which some are the queries."""
-    census = Census()
-    for task in tasks:
-        census.add(task.code)
     queries = {task.task_id: task.query for task in asked}
-    notes = [*card.notes, *census.notes()]
     if leaks := sum(occurs(task.query, task.code) for task in asked):
-        notes.append(f"documents that hold the words of their own query, in a comment, a name or a string: {leaks}")
-    card = replace(card, documents=census.documents, duplicates=census.duplicates, notes=tuple(notes))
+        note = f"documents that hold the words of their own query, in a comment, a name or a string: {leaks}"
+        card = replace(card, notes=(*card.notes, note))
     qrels = {query_id: {f"{query_id}#code": 1} for query_id in queries}
     documents = [Document(doc_id=f"{task.task_id}#code", text=task.code) for task in tasks]
-    return assemble(place, card, queries, qrels, lambda: iter(documents))
+    return assemble_held(place, card, queries, qrels, documents)

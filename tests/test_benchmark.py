@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from retrieval.errors import ConfigError, DataError, MissingDependencyError
 from retrieval.eval import beir
 from retrieval.eval.beir import write_benchmark
-from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose_split
+from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, assemble_held, choose_split
 from retrieval.eval.layouts import LAYOUTS
 
 DOCUMENTS = (
@@ -32,6 +32,13 @@ def test_queries_without_judgements_are_left_out_and_counted() -> None:
     benchmark = fruit()
     assert list(benchmark.queries) == ["q1", "q2"]  # in the order of the queries, not of the judgements
     assert (benchmark.card.queries, benchmark.card.judgements) == (2, 3)
+
+
+def test_documents_in_memory_are_counted() -> None:
+    card = assemble_held("here", CARD, QUERIES, QRELS, DOCUMENTS).card
+    assert (card.documents, card.duplicates, card.queries) == (3, 1, 2)
+    assert card.notes == ("made by hand", "documents with the text of an earlier one, not right for its query: 1")
+    assert assemble_held("here", CARD, QUERIES, QRELS, DOCUMENTS[:2]).card.notes == ("made by hand",)
 
 
 def test_judged_queries_without_text_are_an_error_that_counts_them() -> None:
