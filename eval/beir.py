@@ -25,6 +25,7 @@ from retrieval.eval.benchmark import Benchmark, Card, Document, assemble, choose
 from retrieval.eval.sources import read_json
 from retrieval.files import sync_folder, writing
 from retrieval.formats import kind_of
+from retrieval.lines import is_encodable
 from retrieval.qrels import read_qrels
 from retrieval.queries import read_queries
 
@@ -281,4 +282,4 @@ def _judgement_lines(judgements: Mapping[str, Mapping[str, int]]) -> Iterator[by
 
 
 def _fits_cell(name: str) -> bool:
-    return bool(name) and not any(sign in name for sign in "\t\r\n") and name.encode(errors="replace").decode() == name
+    return bool(name) and not any(sign in name for sign in "\t\r\n") and is_encodable(name)
