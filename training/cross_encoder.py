@@ -288,5 +288,6 @@ def _calibrated(figures: Mapping[str, float], settings: CrossEncoderTraining) ->
         return "\n## Calibration\n\nNone: a probability is the plain sigmoid of a score.\n"
     return (
         f"\n## Calibration\n\nBy {settings.calibration}, on half of the development queries. "
-        f"Expected calibration error on the other half ({BINS} bins of equal mass): {figures['ece']:.4f}, before {figures['ece_before']:.4f}.\n"
+        f"Expected calibration error on the other half, in {BINS} bins of equal mass: "
+        f"{figures['ece']:.4f}, before {figures['ece_before']:.4f}.\n"
     )
