@@ -1,7 +1,8 @@
 """The docstring of a Python function in its source text: finding it, reading it, cutting it out.
 
 Only the header and the docstring are looked at, token by token, never the body. So code of Python 2, cut code
-and code with a broken body is served too; `ast` would refuse it.
+and code with a broken body is served too, as published records hold it. `functions` reads whole files with `ast`, which
+would refuse such code.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A language is a function from a file's text to `Function`s. Python's works on the syntax tree: documentation is cut
 out of the source text by position, and what is left is parsed again and compared with the tree without it, so that
-a cut is exact or the function is left out.
+a cut is exact or the function is left out. Published records, which may not parse and may not be left out, are for
+`docstrings`.
 """
 
 from __future__ import annotations

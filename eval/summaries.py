@@ -1,4 +1,7 @@
-"""Summaries: the sentence or two of a function's documentation that could be a query for it."""
+"""Summaries: the sentence or two of a function's documentation that could be a query for it.
+
+For new benchmarks, which may leave functions out; the queries of published ones are fixed, see `documented`.
+"""
 
 from __future__ import annotations
 
