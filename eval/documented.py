@@ -1,7 +1,7 @@
 """Documented functions as a benchmark: the documentation is the query, the code without it is the document.
 
-The query is cut as the official scripts cut it, since published numbers are compared; `summaries` is for new benchmarks,
-and chooses what reads like a query.
+The query is cut as the official scripts cut it, since published numbers are compared; `summaries` is for new
+benchmarks, and chooses what reads like a query.
 """
 
 from __future__ import annotations
