@@ -15,21 +15,6 @@ def test_every_metric_of_a_profile_has_its_one_spelling() -> None:
         assert tuple(map(str, parse_measures(profile.metrics))) == profile.metrics
 
 
-def test_the_published_metric_comes_first() -> None:
-    first = {name: profile.metrics[0] for name, profile in PROFILES.items()}
-    assert first == {
-        "csn-999": "mrr",
-        "codexglue": "mrr",
-        "coir": "ndcg@10",
-        "mteb": "ndcg@10",
-        "trec": "map",
-    }
-
-
-def test_only_beirs_evaluator_leaves_out_the_query_itself() -> None:
-    assert {name for name, profile in PROFILES.items() if profile.ignore_identical_ids} == {"coir"}
-
-
 def test_a_metric_never_looks_deeper_than_the_hits_asked_for() -> None:
     for profile in PROFILES.values():
         deepest = max(measure.k for measure in parse_measures(profile.metrics))
