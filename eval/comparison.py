@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from retrieval.errors import ConfigError, DataError, MissingDependencyError
-from retrieval.eval.measures import parse_measure, parse_measures
+from retrieval.errors import ConfigError, DataError
+from retrieval.eval.intervals import ROUNDING, Interval, constant, mean_interval, stats
+from retrieval.eval.measures import parse_measures
 from retrieval.eval.metrics import Scores
 
-_ROUNDING = 1e-12  # two values of a metric that differ by less are one value, computed in another order
 _EXACT = 16  # up to so many queries that differ, all patterns of signs are tried
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    """A confidence interval of a mean, in the unit of the values."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +88,15 @@ def compare(
 
     Raises:
         ConfigError: Fewer than two systems, a metric that one lacks, or a setting that cannot be used.
-        DataError: Systems on different queries, on none, or with values that are no numbers.
+        DataError: Systems on different queries.
         MissingDependencyError: scipy is not installed.
     """
     if len(systems) < 2:
         given = ", ".join(map(repr, systems)) or "none"
         raise ConfigError(f"a comparison needs at least two systems; given: {given}")
+    for name, scores in systems.items():
+        if not isinstance(scores, Scores):
+            raise ConfigError(f"system {name!r} is {type(scores).__name__}; expected the Scores that evaluate returns")
     if permutations < 1 or seed < 0:
         raise ConfigError(f"permutations {permutations}, seed {seed}: expected at least 1 and at least 0")
     first, *others = systems
@@ -112,7 +106,7 @@ def compare(
     pairs = list(combinations(systems, 2)) if all_pairs else [(first, name) for name in others]
     rows: list[Comparison] = []
     for metric in names:
-        values = {name: _values(name, scores, metric) for name, scores in systems.items()}
+        values = {name: scores.of(metric) for name, scores in systems.items()}
         rows += [_compared(metric, one, two, values, permutations, seed) for one, two in pairs]
     student = _holm([row.p_student for row in rows])
     randomization = _holm([row.p_randomization for row in rows])
@@ -127,34 +121,11 @@ def differences(baseline: Scores, system: Scores, metric: str) -> list[tuple[str
 
     Raises:
         ConfigError: A metric that one of them lacks.
-        DataError: Different queries, or values that are no numbers.
+        DataError: Different queries.
     """
     _check_queries("baseline", baseline, "system", system)
-    name = str(parse_measure(metric))
-    changes = _differences(_values("baseline", baseline, name), _values("system", system, name))
+    changes = _differences(baseline.of(metric), system.of(metric))
     return sorted(zip(baseline.query_ids, changes.tolist(), strict=True), key=lambda change: (-change[1], change[0]))
-
-
-def confidence_interval(values: np.ndarray, level: float = 0.95) -> Interval:
-    """Estimate where a metric's mean over all such queries lies, by Student's t.
-
-    The interval is symmetric and not cut at 0 and 1: an end beyond them shows that the queries are too few or
-    too alike for this approximation, which a cut would hide. A single value says nothing of the spread: its
-    interval is [0, 1].
-
-    Args:
-        values: (queries,) float64, in [0, 1].
-        level: The share of such intervals that hold the mean, between 0 and 1.
-
-    Raises:
-        ConfigError: Another level.
-        DataError: No values, or some that are no numbers.
-    """
-    if not 0 < level < 1:
-        raise ConfigError(f"confidence level {level}: expected a number between 0 and 1, such as 0.95")
-    if not len(values) or not np.isfinite(values).all():
-        raise DataError(f"a confidence interval needs finite numbers; given {len(values)} values")
-    return _interval(values, level, widest=Interval(low=0.0, high=1.0))
 
 
 def _check_queries(one: str, scores: Scores, two: str, others: Scores) -> None:
@@ -189,20 +160,10 @@ def _shared_metrics(systems: Mapping[str, Scores]) -> tuple[str, ...]:
     return metrics
 
 
-def _values(name: str, scores: Scores, metric: str) -> np.ndarray:
-    """Return one metric of every query, (queries,) float64, finite."""
-    if metric not in scores.metrics:
-        raise ConfigError(f"system {name!r} has no {metric}; it has {', '.join(scores.metrics) or 'no metric'}")
-    values = scores.of(metric)
-    if not len(values) or not np.isfinite(values).all():
-        raise DataError(f"system {name!r}, {metric}: {len(values)} values; expected at least one, all finite")
-    return values
-
-
 def _differences(baseline: np.ndarray, system: np.ndarray) -> np.ndarray:
     """Return system - baseline, (queries,) float64; exactly 0 where only rounding differs."""
     changes = system - baseline
-    return np.where(np.abs(changes) <= _ROUNDING, 0.0, changes)
+    return np.where(np.abs(changes) <= ROUNDING, 0.0, changes)
 
 
 def _compared(
@@ -210,7 +171,7 @@ def _compared(
 ) -> Comparison:
     """Compare two systems by one metric; the corrected p-values are those of a table of one row."""
     changes = _differences(values[baseline], values[system])
-    interval = _interval(changes, 0.95, widest=Interval(low=-1.0, high=1.0))
+    interval = mean_interval(changes, widest=Interval(low=-1.0, high=1.0))
     by_t, by_signs = _p_student(changes), _p_randomization(changes, permutations, seed)
     return Comparison(
         metric=metric,
@@ -222,7 +183,7 @@ def _compared(
         difference=float(changes.mean()),
         low=interval.low,
         high=interval.high,
-        effect_size=0.0 if _constant(changes) else float(changes.mean() / changes.std(ddof=1)),
+        effect_size=0.0 if constant(changes) else float(changes.mean() / changes.std(ddof=1)),
         p_student=by_t,
         p_randomization=by_signs,
         p_student_holm=by_t,
@@ -233,35 +194,11 @@ def _compared(
     )
 
 
-def _stats() -> Any:
-    try:
-        from scipy import stats  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'comparison needs scipy ({error}); install it with: pip install "retrieve-rerank[eval]"'
-        ) from error
-    return stats
-
-
-def _constant(values: np.ndarray) -> bool:
-    return bool(np.ptp(values) <= _ROUNDING)
-
-
-def _interval(values: np.ndarray, level: float, widest: Interval) -> Interval:
-    """Return mean -/+ t * s / sqrt(n); `widest` for a single value."""
-    if len(values) == 1:
-        return widest
-    mean = float(values.mean())
-    spread = 0.0 if _constant(values) else float(values.std(ddof=1))
-    half = float(_stats().t.ppf((1 + level) / 2, len(values) - 1)) * spread / len(values) ** 0.5
-    return Interval(low=mean - half, high=mean + half)
-
-
 def _p_student(changes: np.ndarray) -> float:
     """Test whether the mean is 0 by Student's t; on differences this is the paired test."""
-    if _constant(changes):  # no spread: scipy would warn, and divide by 0
+    if constant(changes):  # no spread: scipy would warn, and divide by 0
         return 0.0 if len(changes) > 1 and changes.any() else 1.0
-    return float(_stats().ttest_rel(changes, np.zeros_like(changes)).pvalue)
+    return float(stats().ttest_rel(changes, np.zeros_like(changes)).pvalue)
 
 
 def _p_randomization(changes: np.ndarray, permutations: int, seed: int) -> float:
@@ -276,7 +213,7 @@ def _p_randomization(changes: np.ndarray, permutations: int, seed: int) -> float
     moved = changes[changes != 0]  # a sign does nothing to 0
     exact = len(moved) <= _EXACT
     sums = _all_sums(moved) if exact else _random_sums(moved, permutations, np.random.default_rng(seed))
-    rounding = _ROUNDING * np.abs(moved).sum()  # a sum added up in another order is the same sum
+    rounding = ROUNDING * np.abs(moved).sum()  # a sum added up in another order is the same sum
     hits = int((np.abs(sums) >= abs(moved.sum()) - rounding).sum())
     return hits / len(sums) if exact else (hits + 1) / (len(sums) + 1)
 

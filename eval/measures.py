@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from retrieval.errors import ConfigError
 
@@ -18,7 +19,7 @@ _NAMES = {
     "recall": "recall r",
     "precision": "precision p",
     "map": "map ap map_cut average_precision",
-    "hit_rate": "hit_rate success hitrate accuracy acc",
+    "hit_rate": "hit_rate success hitrate hit hits accuracy acc",
     "r-precision": "r-precision r_precision rprec rprecision",
     "bpref": "bpref",
 }
@@ -58,16 +59,19 @@ def parse_measure(text: str, level: int = 1) -> Measure:
 
     Args:
         text: Such as `ndcg@10`, `nDCG@10`, `ndcg_cut_10`, `P(rel=2)@10`, `recip_rank`, `mrr@10-l2`.
-        level: The smallest relevant grade where the name does not say.
+        level: The smallest relevant grade where the name does not say; nDCG goes by grades and has it only by name.
 
     Raises:
         ConfigError: No such metric, or parameters it does not have.
     """
-    known = ", ".join(_NAMES)
     shape = _SHAPE.fullmatch(text.strip().lower())
     if shape is None or shape["name"] not in _KNOWN:
-        raise ConfigError(f"no metric {text!r}; expected one of {known}, with a cut-off such as ndcg@10")
-    measure = Measure(_KNOWN[shape["name"]], int(shape["k"] or 0), int(shape["level"] or level))
+        near = get_close_matches(re.split(r"[@_.(]", text.lower())[0], _KNOWN, 1)
+        hint = f" (did you mean {_KNOWN[near[0]]}?)" if near else ""
+        known = ", ".join(_NAMES)
+        raise ConfigError(f"no metric {text!r}{hint}; expected one of {known}, with a cut-off such as ndcg@10")
+    name = _KNOWN[shape["name"]]
+    measure = Measure(name, int(shape["k"] or 0), int(shape["level"] or (1 if name in _GRADED else level)))
     for param in filter(None, (part.strip() for part in (shape["params"] or "").split(","))):
         measure = _with_param(measure, param, text)
     if shape["k"] is not None and measure.k < 1:

@@ -21,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.errors import DataError, MissingDependencyError
+from retrieval.errors import ConfigError, DataError, MissingDependencyError
+from retrieval.eval.intervals import Interval, mean_interval
 from retrieval.eval.measures import Measure, parse_measures
+from retrieval.ranking import ranked
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +71,10 @@ class Counts:
         said = []
         if self.without_hits:
             count = _count(self.without_hits, "judged query has", "judged queries have")
-            said.append(f"{count} no hits and score 0: {_listed(self.without_hits)}")
+            said.append(f"{count} no hits, counted as 0: {_listed(self.without_hits)}")
         if self.without_relevant:
             count = _count(self.without_relevant, "judged query has", "judged queries have")
-            said.append(f"{count} no relevant document and score 0: {_listed(self.without_relevant)}")
+            said.append(f"{count} no relevant document, counted as 0: {_listed(self.without_relevant)}")
         if self.unjudged:
             count = _count(self.unjudged, "query has", "queries have")
             said.append(f"{count} no judgements, left out: {_listed(self.unjudged)}")
@@ -122,18 +124,21 @@ class Scores:
         """Return one metric of every query, (queries,) float64.
 
         Raises:
-            ConfigError: No such metric.
-            DataError: One that was not asked for.
+            ConfigError: No such metric, or one that was not asked for.
         """
         name = metric if metric in self.metrics else str(parse_measures(metric)[0])
         if name not in self.metrics:
-            raise DataError(f"{name} was not evaluated; there are {', '.join(self.metrics)}")
+            raise ConfigError(f"{name} was not evaluated; there are {', '.join(self.metrics)}")
         row: np.ndarray = self.values[self.metrics.index(name)]
         return row
 
     def mean(self, metric: str) -> float:
         """Return a metric's mean over the judged queries."""
         return float(self.of(metric).mean())
+
+    def interval(self, metric: str) -> Interval:
+        """Estimate where the mean over all such queries lies, 95 % confident; [0, 1] for a single query."""
+        return mean_interval(self.of(metric), widest=Interval(low=0.0, high=1.0))
 
     def means(self) -> dict[str, float]:
         """Return the mean of every metric."""
@@ -146,8 +151,10 @@ class Scores:
     def to_dict(self) -> dict[str, Any]:
         """Return means, values by query and counts for `json.dumps`."""
         columns = {metric: self.of(metric).tolist() for metric in self.metrics}
+        intervals = {metric: self.interval(metric) for metric in self.metrics}
         return {
             "means": self.means(),
+            "confidence_interval_95": {metric: [found.low, found.high] for metric, found in intervals.items()},
             "by_query": {
                 query_id: {metric: columns[metric][number] for metric in self.metrics}
                 for number, query_id in enumerate(self.query_ids)
@@ -195,7 +202,7 @@ def evaluate(
     depth = None if any(m.k == 0 for m in measures) else max(m.k for m in measures)
     tied = dict.fromkeys(sorted({m.k for m in measures if m.k}), 0)
     judged: list[np.ndarray] = []  # of each query: (its judged documents, 2): number from 1 and grade, best first
-    ranked: list[np.ndarray] = []  # of each query: (hits, 2): number or 0 and a score, best first
+    laid_out: list[np.ndarray] = []  # of each query: (hits, 2): number or 0 and a score, best first
     identical = 0
     for query_id, grades in qrels.items():
         hits = run.get(query_id, {})
@@ -208,9 +215,9 @@ def evaluate(
         numbers = {doc_id: number for number, (_, doc_id) in enumerate(ordered, 1)}
         judged.append(np.array([(number, grade) for number, (grade, _) in enumerate(ordered, 1)], float).reshape(-1, 2))
         descending = _descending(query_id, hits)
-        ranked.append(_ranked(hits, descending, numbers, depth))
+        laid_out.append(_laid_out(hits, descending, numbers, depth))
         for k in tied:
-            tied[k] += len(descending) > k and descending[k - 1] == descending[k]
+            tied[k] += int(len(descending) > k and descending[k - 1] == descending[k])
     counts = Counts(
         queries=len(qrels),
         without_hits=tuple(query_id for query_id in qrels if not run.get(query_id)),
@@ -221,13 +228,14 @@ def evaluate(
         ignored_identical=ignore_identical_ids,
         tied={k: count for k, count in tied.items() if count},
     )
-    values = np.stack([_values(measure, judged, ranked) for measure in measures])
+    values = np.stack([_values(measure, judged, laid_out) for measure in measures])
     return Scores(metrics=tuple(map(str, measures)), query_ids=tuple(qrels), values=values, counts=counts)
 
 
 def _whole(query_id: str, grades: Mapping[str, int]) -> dict[str, int]:
     for doc_id, grade in grades.items():
-        if isinstance(grade, str) or not grade == grade // 1 or abs(grade) == float("inf"):
+        whole = isinstance(grade, int | np.integer) or (isinstance(grade, float | np.floating) and grade % 1 == 0)
+        if not whole:
             raise DataError(f"query {query_id!r}, document {doc_id!r}: the grade {grade!r} is not a whole number")
     return {doc_id: int(grade) for doc_id, grade in grades.items()}
 
@@ -245,10 +253,10 @@ def _descending(query_id: str, hits: Mapping[str, float]) -> np.ndarray:
     return scores[::-1]
 
 
-def _ranked(
+def _laid_out(
     hits: Mapping[str, float], descending: np.ndarray, numbers: Mapping[str, int], depth: int | None
 ) -> np.ndarray:
-    """Lay out a query's hits for ranx, best first: (n, 2), the judged document's number, or 0, and a score.
+    """Lay out a query's hits for ranx, best first: (n, 2), the judged document's number, or 0; and 0 for a score.
 
     Ranks come from the sorted scores; only where a judged document ties is the whole list ordered by id.
     """
@@ -261,8 +269,7 @@ def _ranked(
     above = np.searchsorted(-descending, -scores, side="left")
     after = np.searchsorted(-descending, -scores, side="right")
     if (after - above > 1).any():
-        order = sorted(hits, key=lambda doc_id: (hits[doc_id], doc_id), reverse=True)
-        for rank, doc_id in enumerate(order[:length]):
+        for rank, (doc_id, _) in enumerate(ranked(hits)[:length]):
             rows[rank, 0] = numbers.get(doc_id, 0)
         return rows
     for rank, doc_id in zip(above.tolist(), found, strict=True):
@@ -275,10 +282,10 @@ def _any(judged: np.ndarray, level: int) -> bool:
     return bool((judged[:, 1] >= level).any())
 
 
-def _values(measure: Measure, judged: Sequence[np.ndarray], ranked: Sequence[np.ndarray]) -> np.ndarray:
+def _values(measure: Measure, judged: Sequence[np.ndarray], laid_out: Sequence[np.ndarray]) -> np.ndarray:
     """Compute one metric of every query, (queries,) float64; ranx sees only queries that have something to score."""
     values = np.zeros(len(judged))
-    asked = [n for n, rows in enumerate(judged) if len(ranked[n]) and _any(rows, measure.level)]
+    asked = [n for n, rows in enumerate(judged) if len(laid_out[n]) and _any(rows, measure.level)]
     if not asked:
         return values
     kernel = _kernel(measure.name)
@@ -287,7 +294,7 @@ def _values(measure: Measure, judged: Sequence[np.ndarray], ranked: Sequence[np.
         grades = [_with_nonrelevant(rows, measure.level) for rows in grades]
     with _running, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="unsafe cast from uint64 to int64")  # ranx's own loop variable
-        values[asked] = kernel(_typed(grades), _typed([ranked[n] for n in asked]), measure.k, measure.level)
+        values[asked] = kernel(_typed(grades), _typed([laid_out[n] for n in asked]), measure.k, measure.level)
     return values
 
 
@@ -319,7 +326,7 @@ def _kernel(name: str) -> Callable[..., np.ndarray]:
     compiled = [v for n, v in vars(inspect.getmodule(function)).items() if n.endswith("_parallel")]
     kept = [path for d in compiled for path in Path(d.stats.cache_path).glob(f"*.{d.__name__}-*.nbi")]
     if not kept and not any(d.signatures for d in compiled):
-        log.warning("compiling %s, once on this machine; some seconds", name)
+        log.warning("compiling ranx's %s for this machine (numba keeps it): some seconds, only this time", name)
     return function
 
 

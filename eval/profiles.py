@@ -141,6 +141,7 @@ def pool_notices(queries: int, size: int) -> list[str]:
         size: queries a batch, as given to `pools`.
     """
     if queries < size:
-        return [f"only {queries:,} queries: one pool of them all, not of {size:,}; the number is not comparable"]
+        pool = f"only {queries:,} queries: one pool of them all, not of {size:,}"
+        return [f"{pool}; no number to compare with published ones"]
     left_out = queries % size
     return [f"{left_out:,} queries in the last, smaller batch are not scored"] if left_out else []

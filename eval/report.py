@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from retrieval import __version__
-from retrieval.eval.comparison import Comparison, confidence_interval, differences
+from retrieval.eval.comparison import Comparison, differences
 from retrieval.eval.evaluation import Evaluation, System
 from retrieval.eval.markup import MISSING, clean, cut, fixed, milliseconds, probability, signed
 from retrieval.eval.metrics import Counts
@@ -87,7 +87,7 @@ def _estimate(system: System, metric: str) -> Estimate:
     values = system.scores.of(metric)
     if len(values) < 2 or not np.isfinite(values).all():
         return Estimate(float(values.mean()) if len(values) else math.nan)
-    interval = confidence_interval(values)
+    interval = system.scores.interval(metric)
     return Estimate(float(values.mean()), interval.low, interval.high)
 
 

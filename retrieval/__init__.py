@@ -29,11 +29,13 @@ from retrieval.errors import (
 if TYPE_CHECKING:
     from retrieval.documents import DocumentSettings, DocumentStream
     from retrieval.encoder import BiEncoder, EncoderSettings
-    from retrieval.eval.benchmark import Benchmark
+    from retrieval.eval.benchmark import Benchmark, Card, Document
     from retrieval.eval.comparison import Comparison, compare
-    from retrieval.eval.evaluation import Evaluation, evaluate_retriever, evaluate_runs
+    from retrieval.eval.evaluation import Evaluation, System, evaluate_runs
     from retrieval.eval.metrics import Scores, evaluate
     from retrieval.eval.mining import make_benchmark
+    from retrieval.eval.report import html_report, markdown_report
+    from retrieval.eval.stages import evaluate_retriever
     from retrieval.fusion import fuse
     from retrieval.indexing import (
         BuildReport,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from retrieval.queries import read_queries
     from retrieval.ranking import Hit
     from retrieval.reranker import CrossEncoder, RerankSettings
+    from retrieval.reranking import rerank_run
     from retrieval.retriever import Retriever
     from retrieval.runs import read_run, write_run
 
@@ -56,10 +59,12 @@ __all__ = [
     "Benchmark",
     "BiEncoder",
     "BuildReport",
+    "Card",
     "Comparison",
     "ConfigError",
     "CrossEncoder",
     "DataError",
+    "Document",
     "DocumentSettings",
     "DocumentStream",
     "EncoderSettings",
@@ -75,6 +80,7 @@ __all__ = [
     "RetrievalError",
     "Retriever",
     "Scores",
+    "System",
     "__version__",
     "add_documents",
     "build_index",
@@ -85,10 +91,13 @@ __all__ = [
     "evaluate_retriever",
     "evaluate_runs",
     "fuse",
+    "html_report",
     "make_benchmark",
+    "markdown_report",
     "read_qrels",
     "read_queries",
     "read_run",
+    "rerank_run",
     "write_run",
 ]
 
@@ -96,8 +105,10 @@ _HOMES = {
     "Benchmark": "eval.benchmark",
     "BiEncoder": "encoder",
     "BuildReport": "indexing",
+    "Card": "eval.benchmark",
     "Comparison": "eval.comparison",
     "CrossEncoder": "reranker",
+    "Document": "eval.benchmark",
     "DocumentSettings": "documents",
     "DocumentStream": "documents",
     "EncoderSettings": "encoder",
@@ -107,19 +118,23 @@ _HOMES = {
     "RerankSettings": "reranker",
     "Retriever": "retriever",
     "Scores": "eval.metrics",
+    "System": "eval.evaluation",
     "add_documents": "indexing",
     "build_index": "indexing",
     "compact_index": "indexing",
     "compare": "eval.comparison",
     "delete_documents": "indexing",
     "evaluate": "eval.metrics",
-    "evaluate_retriever": "eval.evaluation",
+    "evaluate_retriever": "eval.stages",
     "evaluate_runs": "eval.evaluation",
     "fuse": "fusion",
+    "html_report": "eval.report",
     "make_benchmark": "eval.mining",
+    "markdown_report": "eval.report",
     "read_qrels": "qrels",
     "read_queries": "queries",
     "read_run": "runs",
+    "rerank_run": "reranking",
     "write_run": "runs",
 }
 

@@ -7,12 +7,15 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from retrieval.indexing import BuildReport, Progress
 from retrieval.ranking import Hit
+
+if TYPE_CHECKING:
+    from retrieval.eval.mining import MiningReport
 
 _SNIPPET = 240  # characters of a passage in a table
 
@@ -74,6 +77,22 @@ def report(done: str, result: BuildReport) -> None:
         f"the index holds {result.index_documents:,} documents, {result.index_passages:,} passages; "
         f"search: {result.index_type}{recall}"
     )
+
+
+def mined(result: MiningReport) -> None:
+    """Print what became of a source tree, with all counts."""
+    say(f"{result.functions:,} functions in {result.files:,} files, {result.seconds:.1f} s")
+    say(f"{result.documents:,} documents, {result.undocumented:,} of them without documentation")
+    say(f"queries: {', '.join(f'{count:,} {split}' for split, count in result.pairs.items())}")
+    for what, counts in (
+        ("no document", result.left_out),
+        ("no query", result.no_query),
+        ("not looked at", result.skipped),
+    ):
+        for reason, count in counts.items():
+            say(f"  {count:,} {what} ({reason})")
+    for line in (*result.unparsed, *result.notices):
+        say(f"  note: {line}")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,8 @@ def fuse(
     weights: Sequence[float] | None = None,
     normalization: str = "min-max",
     rrf_k: int = 60,
-) -> dict[str, list[tuple[str, float]]]:
+    k: int | None = None,
+) -> dict[str, dict[str, float]]:
     """Merge runs into one, query by query.
 
     `rrf` scores a document by the sum of weight / (rrf_k + rank) over the runs that have it; ranks count from 1 in
@@ -51,10 +52,11 @@ def fuse(
         weights: One for each run, not negative, not all 0; None: 1 each.
         normalization: For `wsum` only: one of the above.
         rrf_k: For `rrf` only: the larger, the less the first ranks count; at least 0.
+        k: Documents kept for each query; None: all.
 
     Returns:
-        `(doc_id, score)` by query_id, in the total order, as `runs.write_run` takes it. Neither depends on the
-        order of the runs (each with its weight) or of what they hold.
+        Score by doc_id, by query_id, in the total order. Neither depends on the order of the runs (each with its
+        weight) or of what they hold.
 
     Raises:
         ConfigError: A setting that cannot be used, or fewer than two runs.
@@ -63,8 +65,10 @@ def fuse(
     given = _checked_weights(weights, len(runs))
     if method not in METHODS:
         raise ConfigError(f"no fusion method {method!r}; expected one of {', '.join(METHODS)}")
-    if normalization not in _NORMALIZATIONS:
-        raise ConfigError(f"no normalisation {normalization!r}; expected one of {', '.join(_NORMALIZATIONS)}")
+    if normalization not in NORMALIZATIONS:
+        raise ConfigError(f"no normalisation {normalization!r}; expected one of {', '.join(NORMALIZATIONS)}")
+    if k is not None and k < 1:
+        raise ConfigError(f"k {k}: expected at least 1")
     if rrf_k < 0:
         raise ConfigError(f"rrf_k {rrf_k}: expected at least 0; 60 is usual")
     query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run))
@@ -74,7 +78,9 @@ def fuse(
             "%d of %d queries are not in every run; fused from the runs that have them", partial, len(query_ids)
         )
     return {
-        query_id: _fused([run.get(query_id, {}) for run in runs], given, method, normalization, rrf_k, query_id)
+        query_id: dict(
+            _fused([run.get(query_id, {}) for run in runs], given, method, normalization, rrf_k, query_id)[:k]
+        )
         for query_id in query_ids
     }
 
@@ -138,7 +144,7 @@ def _normalized(hits: Sequence[tuple[str, float]], normalization: str, where: st
         raise DataError(
             f"{where}: the best score is {scores[0]}; normalisation 'max' needs one above 0, use 'min-max' instead"
         )
-    return _NORMALIZATIONS[normalization](scores)
+    return _NORMALIZED_BY[normalization](scores)
 
 
 # Each takes one query's scores, best first, at least one.
@@ -171,7 +177,7 @@ def _rank(scores: Sequence[float]) -> list[float]:
     return [1 - place / len(scores) for place in range(len(scores))]
 
 
-_NORMALIZATIONS: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
+_NORMALIZED_BY: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
     "min-max": _min_max,
     "max": _max,
     "sum": _sum,
@@ -179,3 +185,4 @@ _NORMALIZATIONS: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
     "rank": _rank,
     "none": list,
 }
+NORMALIZATIONS = tuple(_NORMALIZED_BY)

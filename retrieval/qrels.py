@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.errors import DataError
-from retrieval.lines import COMPRESSIONS, text_lines
+from retrieval.lines import text_lines
 from retrieval.ratings import QUERY_NAMES, Blocks, Ratings, as_number, place_name, read_ratings
 
 logger = logging.getLogger(__name__)
@@ -70,32 +70,6 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
     if unjudged:
         logger.warning("%s: %d queries hold no judgement and were left out", name, len(unjudged))
     return {query_id: grades for query_id, grades in qrels.items() if grades}
-
-
-def read_beir_qrels(folder: str | Path, split: str = "test") -> dict[str, dict[str, int]]:
-    """Read the judgements of one split of a BEIR folder, `qrels/<split>.tsv`.
-
-    Raises:
-        DataError: The folder has no such split (the message lists those there are), or see `read_qrels`.
-    """
-    files = _split_files(folder)
-    if split not in files:
-        there = ", ".join(files) or "none"
-        raise DataError(f"{folder}: no judgements for split {split!r} in qrels/; there are: {there}")
-    return read_qrels(files[split])
-
-
-def beir_splits(folder: str | Path) -> list[str]:
-    """Return the names of the splits that a BEIR folder has judgements for, sorted; none for any other folder."""
-    return list(_split_files(folder))
-
-
-def _split_files(folder: str | Path) -> dict[str, Path]:
-    """Return the judgement files by split, sorted; a plain one goes before a compressed one."""
-    files: dict[str, Path] = {}
-    for ending in (*(f".tsv{suffix}" for suffix in COMPRESSIONS), ".tsv"):
-        files |= {path.name.removesuffix(ending): path for path in Path(folder).glob(f"qrels/*{ending}")}
-    return dict(sorted(files.items()))
 
 
 def _is_row(line: str) -> bool:

@@ -102,6 +102,12 @@ def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(scores.items(), key=lambda hit: (hit[1], hit[0]), reverse=True)
 
 
+def followed(head: Mapping[str, float], tail: Iterable[str]) -> dict[str, float]:
+    """Put documents below others, in the order given: their scores are made up so that it is kept."""
+    floor = min(head.values(), default=0.0)
+    return {**head, **{doc_id: floor - rank for rank, doc_id in enumerate(tail, 1)}}
+
+
 def best_passages(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Order, and keep each document's first: a document scores as its best passage (MaxP, Dai and Callan 2019)."""
     best: dict[str, Candidate] = {}

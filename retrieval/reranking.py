@@ -11,7 +11,7 @@ from retrieval.errors import DataError
 from retrieval.index.manifest import MANIFEST
 from retrieval.index.reader import Index
 from retrieval.matching import Reranker, scored
-from retrieval.ranking import ranked
+from retrieval.ranking import followed, ranked
 
 
 def rerank_run(
@@ -21,7 +21,7 @@ def rerank_run(
     reranker: Reranker,
     *,
     depth: int = 100,
-) -> dict[str, list[tuple[str, float]]]:
+) -> dict[str, dict[str, float]]:
     """Re-order a run made by any system.
 
     Args:
@@ -32,8 +32,8 @@ def rerank_run(
         depth: How many documents of each query are scored. The others follow in their old order.
 
     Returns:
-        For each query the documents with their scores, best first; scores of documents below the depth are made up
-        so that the order is kept.
+        Score by doc_id, by query_id, best first; scores of documents below the depth are made up so that the
+        order is kept.
 
     Raises:
         DataError: A query or a document of the run has no text.
@@ -50,14 +50,12 @@ def rerank_run(
         for doc_id in heads[query_id]:
             if not texts.get(doc_id):
                 raise DataError(f"document {doc_id!r} (query {query_id!r}) of the run is not in the corpus")
-    results: dict[str, list[tuple[str, float]]] = {}
+    results: dict[str, dict[str, float]] = {}
     for query_id, head in heads.items():
         pairs = [(queries[query_id], text) for doc_id in head for text in texts[doc_id]]
         logits = iter(scored(reranker, pairs).tolist())
         best = {doc_id: max(next(logits) for _ in texts[doc_id]) for doc_id in head}
-        again = ranked(best)
-        floor = again[-1][1] if again else 0.0
-        results[query_id] = again + [(doc_id, floor - rank) for rank, doc_id in enumerate(tails[query_id], 1)]
+        results[query_id] = followed(dict(ranked(best)), tails[query_id])
     return results
 
 

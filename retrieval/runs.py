@@ -5,15 +5,15 @@ from __future__ import annotations
 import gzip
 import logging
 import math
-import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from retrieval.errors import ConfigError, DataError
 from retrieval.files import atomic_write
 from retrieval.lines import decoded, is_encodable
+from retrieval.ranking import ranked
 from retrieval.ratings import Blocks, Ratings, as_number, by_query, place_name, read_ratings
 
 logger = logging.getLogger(__name__)
@@ -78,28 +78,25 @@ def read_run(path: str | Path) -> dict[str, dict[str, float]]:
     return run
 
 
-def write_run(
-    target: str | Path | BinaryIO, results: Mapping[str, Sequence[tuple[str, float]]], tag: str = "retrieve"
-) -> None:
-    """Write a TREC run whose order any reader finds again from the scores.
+def write_run(target: str | Path | BinaryIO, run: Mapping[str, Mapping[str, float]], tag: str = "retrieve") -> None:
+    """Write a TREC run: each query's documents by score, equal ones by doc_id, both descending; ranks from 1.
 
-    Scores carry the digits that tell a float64 from its neighbours, so distinct ones stay distinct.
+    Scores carry the digits that tell a float64 from its neighbours, so that any reader finds the order again.
 
     Args:
         target: A file, replaced only when the whole run is written (compressed if it ends in `.gz`), or an
             open binary stream.
-        results: `(doc_id, score)` by query id, best first: score descending, equal ones by doc_id descending.
+        run: Score by doc_id, by query_id, in any order. A query without hits has no line.
         tag: The run's name, the last column.
 
     Raises:
-        DataError: An id the format cannot hold, a score that is no number, a document twice in one result, or
-            an order that contradicts the scores; or the file cannot be written.
+        DataError: An id the format cannot hold, or a score that is no number; or the file cannot be written.
         ConfigError: A tag that is empty or holds blanks, or a file that ends in `.zst`.
     """
     if not _fits_run(tag):
         raise ConfigError(f"run tag {tag!r}: expected one word without blanks")
     if not isinstance(target, str | Path):
-        target.writelines(_run_lines(results, tag))
+        target.writelines(_run_lines(run, tag))
         return
     if str(target).endswith(".zst"):
         raise ConfigError(f"{target}: runs are written plain or as .gz; give another name")
@@ -107,49 +104,32 @@ def write_run(
         if str(target).endswith(".gz"):
             # No name and no time inside: the same run gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=6, mtime=0) as packed:
-                packed.writelines(_run_lines(results, tag))
+                packed.writelines(_run_lines(run, tag))
         else:
-            stream.writelines(_run_lines(results, tag))
+            stream.writelines(_run_lines(run, tag))
 
 
-def _run_lines(results: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[bytes]:
+def _run_lines(run: Mapping[str, Mapping[str, float]], tag: str) -> Iterator[bytes]:
     """Yield the lines of one query after the other."""
-    for query_id, hits in results.items():
-        doc_ids = [doc_id for doc_id, _ in hits]
-        scores = [float(score) for _, score in hits]
-        ordered = list(zip(scores, doc_ids, strict=True))
-        if not (
-            _fits_run(query_id)
-            and _fit_run(doc_ids)
-            and len(set(doc_ids)) == len(doc_ids)
-            and not math.isnan(sum(scores))
-            and all(map(operator.gt, ordered, ordered[1:]))
-        ):
-            _check_hits(query_id, ordered)
+    for query_id, scores in run.items():
+        if not (_fits_run(query_id) and _fit_run(list(scores)) and not math.isnan(sum(scores.values()))):
+            _check_hits(query_id, scores)
         yield "".join(
-            [f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n" for rank, (score, doc_id) in enumerate(ordered, 1)]
+            [
+                f"{query_id} Q0 {doc_id} {rank} {float(score)!r} {tag}\n"
+                for rank, (doc_id, score) in enumerate(ranked(scores), 1)
+            ]
         ).encode()
 
 
-def _check_hits(query_id: str, hits: Iterable[tuple[float, str]]) -> None:
-    """Say what is wrong with the hits of a query."""
-    previous: tuple[float, str] | None = None
-    seen: set[str] = set()
-    for rank, (score, doc_id) in enumerate(hits, start=1):
+def _check_hits(query_id: str, scores: Mapping[str, float]) -> None:
+    """Say what is wrong with the hits of a query, if anything is."""
+    for doc_id, score in scores.items():
         for kind, value in (("query", query_id), ("document", doc_id)):
             if not _fits_run(value):
                 raise DataError(f"{kind} id {value!r} does not fit a TREC run (blanks); write JSONL instead")
         if score != score:
             raise DataError(f"query {query_id!r}, document {doc_id!r}: the score is not a number")
-        if doc_id in seen:
-            raise DataError(f"query {query_id!r}: document {doc_id!r} occurs twice")
-        if previous is not None and (score, doc_id) > previous:
-            raise DataError(
-                f"query {query_id!r}: rank {rank} ({doc_id!r}, {score!r}) belongs before rank {rank - 1} "
-                f"({previous[1]!r}, {previous[0]!r}); order by score, then doc_id, both descending"
-            )
-        previous = (score, doc_id)
-        seen.add(doc_id)
 
 
 def _fits_run(word: str) -> bool:

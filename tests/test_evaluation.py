@@ -17,8 +17,9 @@ from retrieval import Hit, Retriever, build_index
 from retrieval.cli import main
 from retrieval.errors import ConfigError, DataError
 from retrieval.eval.benchmark import Benchmark, Card
-from retrieval.eval.evaluation import evaluate_retriever, evaluate_runs
+from retrieval.eval.evaluation import evaluate_runs
 from retrieval.eval.profiles import Profile
+from retrieval.eval.stages import evaluate_retriever
 from retrieval.runs import read_run
 
 LOG3 = 1 / math.log2(3)
@@ -48,7 +49,7 @@ class Fake:
         return {"index": "a fake"}
 
     def search(self, query: str, k: int = 10, *, where: Any = None, rerank: bool | None = None) -> list[Hit]:
-        assert rerank is False
+        assert rerank is (None if self.reranker is None else False)
         self.asked.append((query, k))
         self.pools.append(str(where))
         found = [d for d in self.lists[query] if where is None or f'"{d}"' in str(where)]
@@ -96,7 +97,7 @@ def test_both_stages_are_scored_and_compared_query_by_query() -> None:
     assert retriever.reranked == [2, 2, 2]
     # an ideal order of the first two finds r at once, and no more
     assert found.ceiling == {"mrr@10": (1 / 3 + 1 / 3 + 1) / 3, "recall@2": 1 / 3}
-    (mrr, _) = found.comparisons
+    (mrr,) = found.comparisons  # recall@2 is the same whatever the order of the first two
     assert (mrr.metric, mrr.baseline, mrr.system, mrr.wins, mrr.ties, mrr.losses) == (
         "mrr@10",
         "first stage",
@@ -111,7 +112,7 @@ def test_both_stages_are_scored_and_compared_query_by_query() -> None:
     assert all(spent >= 0 for seconds in second.seconds.values() for spent in seconds)
     assert done == [(1, 3), (2, 3), (3, 3)]
     assert found.facts["index"] == "a fake"
-    assert (found.facts["re-ordered hits"], found.facts["hits for each query"]) == ("2", "100")
+    assert (found.facts["re-ordered hits"], found.facts["hits for each query"]) == ("2", "5")
     assert found.facts["direction"] == "text -> letters"
     assert "1 judged document is not in the corpus and can never be found" in found.notices
     assert found.queries["p"] == "text of p"
@@ -120,19 +121,69 @@ def test_both_stages_are_scored_and_compared_query_by_query() -> None:
 
 def test_one_stage_has_no_comparison_but_a_ceiling() -> None:
     found = evaluate_retriever(fake({"q": "b a"}), benchmark({"q": {"a": 1}}), "ndcg@10")
+    assert found.facts["hits that a ceiling re-orders"] == "2"
     assert [system.name for system in found.systems] == ["first stage"]
     assert found.systems[0].scores.means() == {"ndcg@10": pytest.approx(LOG3)}
     assert (found.ceiling, found.comparisons) == ({"ndcg@10": 1.0}, ())
 
 
+@dataclass
+class Least:
+    """No more than an evaluation needs: a search."""
+
+    found: Sequence[str]
+    asked: int = 0
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        self.asked = k
+        return [Hit(doc_id=d, rank=n, score=-n, retrieval_score=-n) for n, d in enumerate(self.found[:k], 1)]
+
+
+def test_a_search_is_all_that_is_needed() -> None:
+    found = evaluate_retriever(Least(["b", "a"]), benchmark({"q": {"a": 1, "zz": 1}}), "mrr")
+    assert found.systems[0].scores.means() == {"mrr": 0.5}
+    assert found.systems[0].scores.counts.missing_documents is None  # it does not say what it holds
+    with pytest.raises(ConfigError, match="profile codexglue ranks all documents, whose number is not known; give k"):
+        evaluate_retriever(Least("a"), benchmark({"q": {"a": 1}}), profile="codexglue")
+
+
 def test_as_many_hits_are_asked_for_as_the_metrics_need() -> None:
     judged = benchmark({"q": {"a": 1}})
-    for metrics, k, expected in (("ndcg@10", None, 100), ("recall@300", None, 300), ("ndcg@10", 20, 20)):
-        retriever = fake({"q": "a"})
+    for metrics, k, expected in (
+        ("ndcg@10", None, 100),
+        ("recall@300", None, 300),
+        ("ndcg@10", 20, 20),
+        ("map,ndcg@10", None, 1000),
+        ("map", 50, 50),
+    ):
+        retriever = Least("a")
         evaluate_retriever(retriever, judged, metrics, k=k)
-        assert retriever.asked[-1] == ("text of q", expected)
+        assert retriever.asked == expected
     with pytest.raises(ConfigError, match="k is 5, but a metric looks at 10 hits"):
-        evaluate_retriever(fake({"q": "a"}), judged, "ndcg@10,mrr@3", k=5)
+        evaluate_retriever(Least("a"), judged, "ndcg@10,mrr@3", k=5)
+    with pytest.raises(ConfigError, match="rerank_depth is 0"):
+        evaluate_retriever(Least("a"), judged, "ndcg@10", rerank_depth=0)
+
+
+def test_what_a_metric_does_not_see_is_said() -> None:
+    many = " ".join(f"d{n:04}" for n in range(2000))
+    judged = benchmark({"q": {"d0000": 1, "d1500": 1}})
+    found = evaluate_retriever(fake({"q": many}), judged, "map,recall@10,recall@500")
+    assert "map without a cut-off: the first 1,000 hits of each query count (-k)" in found.notices
+    assert "recall@500: of only 2,000 documents, which makes it easy" in found.notices
+    assert found.systems[0].scores.mean("map") == 0.5
+    deeper = evaluate_retriever(fake({"q": many}), judged, "map", k=2000)
+    assert deeper.systems[0].scores.mean("map") == pytest.approx((1 + 2 / 1501) / 2)
+    assert deeper.notices == ()
+    # of a long list only what counts is kept: all down to the last judged document
+    assert len(deeper.systems[0].run["q"]) == 1501
+
+
+def test_an_index_of_other_documents_is_refused_before_the_first_query() -> None:
+    retriever = fake({"q": "a b"})
+    with pytest.raises(DataError, match="none of the 2 judged documents can be found, such as 'x'"):
+        evaluate_retriever(retriever, benchmark({"q": {"y": 1, "x": 1}}), "mrr")
+    assert retriever.asked == []
 
 
 def test_the_first_query_is_asked_once_more_before_the_clock_runs() -> None:
@@ -180,6 +231,26 @@ def test_the_card_s_profile_applies_unless_metrics_are_given() -> None:
 # ---------------------------------------------------------------- runs
 
 
+def test_a_profile_applies_to_runs_too() -> None:
+    qrels = {"p": {"p1": 1}, "q": {"q1": 1}}
+    runs = {"a": {"p": {"x": 3.0, "q1": 2.0, "p1": 1.0}, "q": {"x": 3.0, "q1": 2.0}}}
+    assert evaluate_runs(qrels, runs, "mrr").systems[0].scores.by_query("mrr") == {"p": 1 / 3, "q": 1 / 2}
+    profile = Profile(name="small", metrics=("mrr",), pool=2, about="pools of two")
+    found = evaluate_runs(qrels, runs, profile=profile)
+    assert found.systems[0].scores.by_query("mrr") == {"p": 1 / 2, "q": 1.0}  # x is in no pool
+    assert (
+        evaluate_runs({"p": {"a": 1}}, {"a": {"p": {"p": 2.0, "a": 1.0}}}, profile="coir")
+        .systems[0]
+        .scores.mean("ndcg@10")
+        == 1.0
+    )  # as BEIR does, without the query itself
+
+
+def test_a_metric_that_looks_deeper_than_a_run_is_told() -> None:
+    found = evaluate_runs({"q": {"a": 1}}, {"one": {"q": {"a": 1.0, "b": 0.5}}}, "ndcg@2,recall@10")
+    assert found.notices == ("one: recall@10 sees no more than 2 hits, the most of any query",)
+
+
 def test_runs_are_compared_with_the_first() -> None:
     qrels = {"p": {"a": 1}, "q": {"b": 1}}
     runs = {"one": {"p": {"b": 2.0, "a": 1.0}}, "two": {"p": {"a": 1.0}, "q": {"b": 1.0}}, "three": {"q": {"b": 1.0}}}
@@ -188,7 +259,7 @@ def test_runs_are_compared_with_the_first() -> None:
         ("one", "two", 0.75),
         ("one", "three", 0.25),
     ]
-    assert "one: 1 judged query has no hits and score 0: q" in found.notices
+    assert "one: 1 judged query has no hits, counted as 0: q" in found.notices
     assert len(evaluate_runs(qrels, runs, "mrr", all_pairs=True).comparisons) == 3
     with pytest.raises(ConfigError, match="no run"):
         evaluate_runs(qrels, {}, "mrr")
@@ -259,11 +330,6 @@ def test_a_reranker_is_shown_beside_the_first_stage(folder: Path, tmp_path: Path
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     expected = Retriever.open(folder / "index", reranker=tiny("cross1")).search("number 1 of the birch kind", 100)
     assert read_run(out)["q1"] == {hit.doc_id: hit.score for hit in expected}
-    markdown = run(
-        *("evaluate", "--index", folder / "index", "--benchmark", folder / "bench", "-m", "mrr@10"),
-        *("--reranker", tiny("cross1"), "--format", "markdown"),
-    ).stdout
-    assert "| first stage |" in markdown
 
 
 def test_a_split_that_is_not_there_lists_those_that_are(folder: Path) -> None:
@@ -292,11 +358,18 @@ def test_runs_are_compared_and_fused(folder: Path, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["evaluate", "qrels"], "give QRELS and RUN"),
-        (["evaluate", "qrels", "run", "--reranker", "x"], "--reranker needs --index"),
-        (["evaluate", "qrels", "run", "--k", "5"], "--k needs --index"),
-        (["evaluate", "--index", "i"], "either --benchmark, or QRELS and --queries"),
-        (["evaluate", "qrels", "run", "--index", "i"], "no RUN"),
-        (["evaluate", "qrels", "--index", "i", "--benchmark", "b", "--queries", "q"], "either --benchmark"),
+        (["evaluate", "qrels", "run", "--reranker", "x"], "--reranker does nothing with QRELS and RUN"),
+        (["evaluate", "qrels", "run", "--rerank-depth", "5"], "--rerank-depth does nothing with QRELS and RUN"),
+        (["evaluate", "--index", "i"], "--index and --benchmark; or QRELS"),
+        (["evaluate", "qrels", "run", "--index", "i"], "not QRELS and RUN and --index"),
+        (["evaluate", "qrels", "--index", "i", "--benchmark", "b"], "not QRELS and --index and --benchmark"),
+        (["evaluate", "qrels", "--index", "i", "--queries", "q", "--split", "s"], "--split does nothing with QRELS"),
+        (["evaluate", "qrels", "run", "--by-query", "--json"], "--by-query prints lines"),
+        (["make-benchmark", "src", "out", "--split", "dev"], "--split does nothing without --layout"),
+        (["make-benchmark", "src", "out", "--layout", "beir", "--name", "x"], "--name does nothing with --layout"),
+        (["fuse", "a", "b", "--output", "c", "--normalization", "sum"], "does nothing with --method rrf"),
+        (["fuse", "a", "b", "--output", "c", "--method", "wsum", "--rrf-k", "1"], "does nothing with --method wsum"),
+        (["fuse", "a", "--output", "c"], "at least two runs"),
         (["compare", "qrels", "run"], "at least two runs"),
         (["compare", "qrels", "a/run", "b/run", "a/run"], "given twice"),
         (["fuse", "a", "b", "--output", "c", "--weights", "1;2"], "expected numbers"),
@@ -337,9 +410,9 @@ def test_a_source_tree_becomes_a_benchmark_and_another_layout_a_beir_folder(fold
     ran = run("make-benchmark", tmp_path / "src", tmp_path / "mined", "--json")
     assert json.loads(ran.stdout)["documents"] == 12
     assert Benchmark.load(tmp_path / "mined").card.name == "src"
-    run("make-benchmark", folder / "bench", tmp_path / "copy", "--split", "dev")
+    run("make-benchmark", folder / "bench", tmp_path / "copy", "--layout", "auto", "--split", "dev")
     assert Benchmark.load(tmp_path / "copy", "dev").qrels == {"q1": {"d2": 1}}
-    ran = run("make-benchmark", folder / "bench", tmp_path / "copy", code=1)
+    ran = run("make-benchmark", folder / "bench", tmp_path / "copy", "--layout", "beir", "--split", "dev", code=1)
     assert "is there already" in ran.stderr
     with pytest.raises(DataError, match="no split"):
         Benchmark.load(tmp_path / "copy", "test")

@@ -100,7 +100,7 @@ def test_tr05_two_gains_have_two_names() -> None:
 def test_tr07_a_judged_query_without_results_counts() -> None:
     found, said = scores("TR07")
     assert found == about(0.5, 0.5, 0.5, 0.5)
-    assert "1 judged query has no hits and score 0: q2" in said
+    assert "1 judged query has no hits, counted as 0: q2" in said
 
 
 def test_tr09_a_judged_document_outside_the_corpus(index: Any) -> None:

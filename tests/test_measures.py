@@ -20,7 +20,7 @@ from retrieval.eval.measures import Measure, parse_measure, parse_measures
         ("precision@5", "precision@5 P@5 P_5 P.5 precision_at_5"),
         ("map", "map AP MAP"),
         ("map@100", "map@100 AP@100 map_cut_100 map_at_100"),
-        ("hit_rate@1", "hit_rate@1 Success@1 success_1 accuracy@1"),
+        ("hit_rate@1", "hit_rate@1 Success@1 success_1 accuracy@1 hit@1"),
         ("r-precision", "r-precision Rprec R_precision"),
         ("bpref", "bpref Bpref"),
         ("mrr@10-l2", "mrr@10-l2 RR(rel=2)@10"),
@@ -41,10 +41,16 @@ def test_several_names_come_in_one_text_or_many_and_each_once():
     )
 
 
+def test_a_level_for_all_leaves_ndcg_alone():
+    # as trec_eval's -l: the track's usual "nDCG graded, all others from grade 2"
+    names = parse_measures("ndcg@10 ndcg_burges ndcg@5-l3 map mrr-l3", level=2)
+    assert list(map(str, names)) == ["ndcg@10", "ndcg_burges", "ndcg@5-l3", "map-l2", "mrr-l3"]
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ndgc@10", "expected one of ndcg"),
+        ("ndgc@10", r"did you mean ndcg\?\); expected one of ndcg"),
         ("ndcg@", "no metric"),
         ("ndcg@0", "at least 1"),
         ("ndcg@-1", "no metric"),

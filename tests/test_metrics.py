@@ -103,7 +103,7 @@ def test_queries_without_hits_or_relevant_documents_score_zero_and_are_counted(c
         ("z",),
     )
     said = " ".join(counts.notices())
-    assert "2 judged queries have no hits and score 0: b, d" in said
+    assert "2 judged queries have no hits, counted as 0: b, d" in said
     assert "1 judged query has no relevant document" in said
     assert "1 query has no judgements" in said
 
@@ -131,6 +131,7 @@ def test_scores_are_ready_for_json():
     scores = evaluate({"q": {"a": 1}}, {"q": {"b": 2, "a": 1}}, "RR@10,P_1")
     assert json.loads(json.dumps(scores.to_dict(), allow_nan=False)) == {
         "means": {"mrr@10": 0.5, "precision@1": 0.0},
+        "confidence_interval_95": {"mrr@10": [0.0, 1.0], "precision@1": [0.0, 1.0]},
         "by_query": {"q": {"mrr@10": 0.5, "precision@1": 0.0}},
         "counts": {
             "queries": 1,
@@ -143,8 +144,10 @@ def test_scores_are_ready_for_json():
             "tied": {},
         },
     }
+    tied = evaluate({"q": {"a": 1}}, {"q": dict.fromkeys("abc", 1)}, "mrr@1,map@2")
+    assert json.loads(json.dumps(tied.to_dict()))["counts"]["tied"] == {"1": 1, "2": 1}
     assert scores.mean("recip_rank_10") == 0.5
-    with pytest.raises(DataError, match="mrr@5 was not evaluated; there are mrr@10, precision@1"):
+    with pytest.raises(ConfigError, match="mrr@5 was not evaluated; there are mrr@10, precision@1"):
         scores.mean("mrr@5")
 
 
@@ -212,6 +215,7 @@ def test_metrics_asked_for_together_and_alone_are_equal():
         ({"q": {"a": 0.5}}, {"q": {"a": 1.0}}, r"'q', document 'a': the grade 0\.5"),
         ({"q": {"a": math.nan}}, {"q": {"a": 1.0}}, "grade nan"),
         ({"q": {"a": math.inf}}, {"q": {"a": 1.0}}, "grade inf"),
+        ({"q": {"a": None}}, {"q": {"a": 1.0}}, "grade None"),
         ({"q": {"a": "1"}}, {"q": {"a": 1.0}}, "grade '1'"),
         ({"q": {"a": 1}}, {"q": {"a": 1.0, "b": math.nan}}, r"'q': a score is not a number: \('b', nan\)"),
         ({"q": {"a": 1}}, {"q": {"a": None}}, r"'q': a score is not a number: \('a', None\)"),
@@ -251,8 +255,10 @@ def test_only_what_is_asked_for_is_compiled_and_that_is_announced(tmp_path):
         "from retrieval.eval.metrics import evaluate\n"
         "evaluate({'q': {'a': 1}}, {'q': {'a': 1.0}}, 'mrr')\n"
     )
+    kernel = "ranx's mrr for this machine (numba keeps it): some seconds, only this time"
+    said = f"WARNING:retrieval.eval.metrics:compiling {kernel}"
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": ""}
-    for expected in (["WARNING:retrieval.eval.metrics:compiling mrr, once on this machine; some seconds"], []):
+    for expected in ([said], []):
         ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         assert ran.stderr.splitlines() == expected
     compiled = {path.name.split(".")[0] for path in tmp_path.rglob("*.nbi")}

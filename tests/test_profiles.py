@@ -72,5 +72,5 @@ def test_what_is_not_scored_is_told() -> None:
     assert pool_notices(2000, 1000) == []
     assert pool_notices(2217, 1000) == ["217 queries in the last, smaller batch are not scored"]
     (notice,) = pool_notices(999, 1000)
-    assert "only 999 queries" in notice and "not comparable" in notice
+    assert "only 999 queries" in notice and "no number to compare" in notice
     assert 2217 - len(pools(qrels_of(2217), 1000)) == 217

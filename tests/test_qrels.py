@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retrieval.errors import DataError
-from retrieval.qrels import beir_splits, read_beir_qrels, read_qrels
+from retrieval.qrels import read_qrels
 
 
 @pytest.fixture
@@ -42,17 +42,8 @@ def test_trec_judgements_keep_their_grades(put):
 def test_beir_judgements_have_a_header_and_tabs(put):
     content = "\ufeffquery-id\tcorpus-id\tscore\r\nq1\ta file.txt\t1\r\nq2\td\t0\r\n"
     expected = {"q1": {"a file.txt": 1}, "q2": {"d": 0}}
-    put("beir/qrels/dev.tsv.gz", gzip.compress(content.encode()))
-    put("beir/qrels/test.tsv", content)
-    folder = put("beir/qrels/notes.txt", "x").parent.parent
-    assert read_beir_qrels(folder, "test") == expected
-    assert read_beir_qrels(str(folder), "dev") == expected
-    assert beir_splits(folder) == ["dev", "test"]
-    assert beir_splits(folder / "qrels") == beir_splits(folder / "nowhere") == []
-    with pytest.raises(DataError, match=r"'train'.*: dev, test$"):
-        read_beir_qrels(folder, "train")
-    with pytest.raises(DataError, match=r"'test'.*: none$"):
-        read_beir_qrels(folder / "qrels", "test")
+    assert read_qrels(put("dev.tsv.gz", gzip.compress(content.encode()))) == expected
+    assert read_qrels(put("test.tsv", content)) == expected
 
 
 def test_an_exact_repeat_counts_once_and_a_conflict_is_refused(put, caplog):

@@ -32,19 +32,20 @@ TEXTS = {"a": ["nothing"], "b": ["red"], "c": ["red", "red green blue", ""], "d"
 
 def test_golden() -> None:
     found = rerank_run(RUN, QUERIES, TEXTS, CommonWords())
+    assert list(found["q1"]) == ["c", "d", "e", "b", "a"]
     assert found == {
-        "q1": [("c", 3.0), ("d", 2.0), ("e", 1.0), ("b", 1.0), ("a", 0.0)],  # e before b: the larger id
-        "q2": [("b", 1.0), ("a", 0.0)],
+        "q1": {"c": 3.0, "d": 2.0, "e": 1.0, "b": 1.0, "a": 0.0},  # e before b: the larger id
+        "q2": {"b": 1.0, "a": 0.0},
     }
 
 
 def test_the_tail_below_the_depth_keeps_its_order_below_the_rest() -> None:
     reranker = CommonWords()
     found = rerank_run(RUN, QUERIES, TEXTS, reranker, depth=2)
-    assert found["q1"] == [("b", 1.0), ("a", 0.0), ("c", -1.0), ("d", -2.0), ("e", -3.0)]
-    assert found["q2"] == [("b", 1.0), ("a", 0.0)]
+    assert found["q1"] == {"b": 1.0, "a": 0.0, "c": -1.0, "d": -2.0, "e": -3.0}
+    assert found["q2"] == {"b": 1.0, "a": 0.0}
     assert len(reranker.asked) == 4
-    assert rerank_run(RUN, QUERIES, TEXTS, CommonWords(), depth=1)["q2"] == [("b", 1.0), ("a", 0.0)]
+    assert rerank_run(RUN, QUERIES, TEXTS, CommonWords(), depth=1)["q2"] == {"b": 1.0, "a": 0.0}
 
 
 def test_the_depth_cuts_by_the_total_order() -> None:
@@ -56,7 +57,7 @@ def test_the_depth_cuts_by_the_total_order() -> None:
 
 def test_only_the_texts_within_the_depth_are_needed() -> None:
     needed = {doc_id: TEXTS[doc_id] for doc_id in within_depth(RUN, 2)}
-    assert rerank_run(RUN, QUERIES, needed, CommonWords(), depth=2)["q1"][0] == ("b", 1.0)
+    assert rerank_run(RUN, QUERIES, needed, CommonWords(), depth=2)["q1"]["b"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_what_is_missing_is_named_before_anything_is_scored(run: dict[str, dict[
 
 
 def test_a_query_without_documents_stays_one() -> None:
-    assert rerank_run({"q1": {}}, QUERIES, TEXTS, CommonWords()) == {"q1": []}
+    assert rerank_run({"q1": {}}, QUERIES, TEXTS, CommonWords()) == {"q1": {}}
     assert rerank_run({}, QUERIES, TEXTS, CommonWords()) == {}
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import DEVICE, together
+from retrieval.commands.options import (
+    DEVICE,
+    RERANKER,
+    open_retriever,
+    set_by_user,
+    standard_stream,
+    together,
+)
 
 if TYPE_CHECKING:
     from retrieval.eval.evaluation import Evaluation
@@ -28,7 +35,13 @@ _METRICS = together(
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
-        help="The smallest grade that is relevant; a metric may have its own: mrr@10-l2.",
+        help="The smallest grade that is relevant, for all metrics but nDCG, which goes by grades; a metric may have "
+        "its own: mrr@10-l2.",
+    ),
+    click.option(
+        "--profile",
+        help="Rules of published numbers: csn-999 (MRR among 999 distractors), codexglue (MRR over all documents), "
+        "coir and mteb (nDCG@10 and more), trec (trec_eval's set).  [default: the benchmark's own, if no -m]",
     ),
     click.option(
         "--ignore-identical-ids/--keep-identical-ids",
@@ -61,24 +74,21 @@ _REPORTS = together(
     help="Queries and judgements for --index: a folder (BEIR, CoIR, CodeSearchNet, CoSQA, CodeXGLUE, MBPP, HumanEval), "
     "an ir_datasets id or a hub name.",
 )
-@click.option("--split", help="Of the benchmark.  [default: test, or the only one]")
-@click.option(
-    "--layout", default="auto", show_default=True, help="Of the benchmark's files, where it is not recognised."
-)
+@click.option("--split", help="Split of the benchmark.  [default: test, or the only one]")
+@click.option("--layout", default="auto", show_default=True, help="Layout of the benchmark, if not recognised.")
 @click.option("--queries", type=click.Path(), help="Queries for --index with QRELS, instead of --benchmark.")
-@click.option("--profile", help="Rules of published numbers: csn-999, codexglue, coir, mteb or trec.")
 @click.option("-k", "--k", type=click.IntRange(min=1), help="Hits for each query; default: what the metrics need.")
 @click.option("--model", help="Encoder, where the index's own moved.")
-@click.option("--reranker", help="Cross-encoder (folder or hub name): its order is compared with the first stage's.")
-@click.option("--rerank-depth", type=click.IntRange(min=1), default=100, show_default=True, help="Hits it re-orders.")
-@click.option("--output-run", type=click.Path(), help="Write the run of --index (the re-ordered one) to this file.")
-@click.option("--run-tag", default="retrieve", show_default=True, help="Its last column.")
+@RERANKER
+@click.option("--output-run", type=click.Path(), help="Write the run of --index, re-ordered if there is a reranker.")
+@click.option("--run-tag", default="retrieve", show_default=True, help="Last column of that run.")
 @_REPORTS
 @DEVICE
 def evaluate_command(qrels: str | None, run: str | None, index: str | None, form: str, **options: Any) -> None:
     """Score a RUN against judgements (QRELS), or an index on a benchmark, both stages side by side.
 
-    Runs: TREC, MS MARCO TSV, JSONL, Parquet, JSON. Judgements: TREC, BEIR TSV, JSONL, Parquet, JSON.
+    Runs: TREC, MS MARCO TSV, JSONL, Parquet, JSON, or - for standard input. Judgements: TREC, BEIR TSV, JSONL, Parquet,
+    JSON. A finished run is printed as lines of metric and value, or as a page with --format markdown or --report.
 
     \b
     retrieve evaluate qrels.txt my.run -m ndcg@10 -m mrr@10
@@ -86,18 +96,30 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
     retrieve evaluate --index my-index --benchmark my-benchmark --reranker ./my-reranker --report report.html
     retrieve evaluate qrels.tsv --index my-index --queries queries.jsonl
     """
-    if index is None:
-        if qrels is None or run is None:
-            raise click.UsageError("give QRELS and RUN, or --index with --benchmark (or with QRELS and --queries)")
-        for name in ("benchmark", "split", "queries", "profile", "k", "model", "reranker", "output_run"):
-            if options[name] is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} needs --index")
-        evaluation = _of_run(qrels, run, options)
-    else:
-        if run is not None or (options["benchmark"] is None) == (qrels is None or options["queries"] is None):
-            raise click.UsageError("--index takes either --benchmark, or QRELS and --queries; and no RUN")
-        evaluation = _of_index(qrels, index, options)
+    sources = {"QRELS": qrels, "RUN": run, "--index": index} | {f"--{n}": options[n] for n in ("benchmark", "queries")}
+    mode = tuple(name for name, value in sources.items() if value is not None)
+    if mode not in _MODES:
+        raise click.UsageError(
+            f"give {'; or '.join(' and '.join(names) for names in _MODES)}; not {' and '.join(mode)}"
+        )
+    unused = set_by_user(*_MODES[mode])
+    if unused:
+        raise click.UsageError(f"{unused[0]} does nothing with {' and '.join(mode)}")
+    if options["by_query"] and form != "table":
+        raise click.UsageError(f"--by-query prints lines, which --format {form} has no place for (json has all values)")
+    evaluation = _of_run(str(qrels), str(run), options) if index is None else _of_index(qrels, index, options)
     _print(evaluation, form, options["report"], brief=index is None, by_query=options["by_query"])
+
+
+# What can be evaluated, and the options that then do nothing.
+_MODES: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("QRELS", "RUN"): (
+        *("split", "layout", "k", "model", "reranker", "rerank_depth", "output_run", "run_tag"),
+        *("device", "dtype", "trust_remote_code"),
+    ),
+    ("--index", "--benchmark"): (),
+    ("QRELS", "--index", "--queries"): ("split", "layout"),
+}
 
 
 def _of_run(qrels: str, run: str, options: Mapping[str, Any]) -> Evaluation:
@@ -106,55 +128,40 @@ def _of_run(qrels: str, run: str, options: Mapping[str, Any]) -> Evaluation:
     from retrieval.runs import read_run
 
     title = f"{Path(run).name} on {Path(qrels).name}"
-    return evaluate_runs(read_qrels(qrels), {run: read_run(run)}, title=title, **_scoring(options))
+    found = read_run(standard_stream(run, "/dev/stdin"))
+    return evaluate_runs(read_qrels(qrels), {Path(run).name: found}, title=title, **_rules(options))
 
 
-def _scoring(options: Mapping[str, Any]) -> dict[str, Any]:
-    from retrieval.eval.metrics import DEFAULT_METRICS
-
-    return {
-        "metrics": options["metrics"] or DEFAULT_METRICS,
-        "relevance_level": options["relevance_level"],
-        "ignore_identical_ids": bool(options["ignore_identical_ids"]),
-    }
+def _rules(options: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("profile", "relevance_level", "ignore_identical_ids")
+    return {"metrics": options["metrics"] or None, **{name: options[name] for name in names}}
 
 
 def _of_index(qrels: str | None, index: str, options: Mapping[str, Any]) -> Evaluation:
-    from retrieval.console import counting
+    from retrieval.console import counting, say
     from retrieval.eval.benchmark import Benchmark
-    from retrieval.eval.evaluation import evaluate_retriever
-    from retrieval.retriever import Retriever
+    from retrieval.eval.stages import evaluate_retriever
+    from retrieval.runs import write_run
 
     if qrels is None:
         benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
     else:
         benchmark = Benchmark.from_files(options["queries"], qrels)
-    retriever = Retriever.open(
-        index, **{name: options[name] for name in ("model", "reranker", "device", "dtype", "trust_remote_code")}
-    )
+    retriever = open_retriever(index, options)
     with counting("queries") as show:
         evaluation = evaluate_retriever(
             retriever,
             benchmark,
-            options["metrics"] or None,
+            k=options["k"],
+            rerank_depth=options["rerank_depth"],
             progress=show,
-            **{
-                name: options[name]
-                for name in ("profile", "k", "rerank_depth", "relevance_level", "ignore_identical_ids")
-            },
+            **_rules(options),
         )
     if options["output_run"] is not None:
-        _write_run(options["output_run"], evaluation.systems[-1].run, options["run_tag"])
+        run = evaluation.systems[-1].run
+        write_run(standard_stream(options["output_run"], "/dev/stdout"), run, options["run_tag"])
+        say(f"{len(run):,} queries, {sum(map(len, run.values())):,} hits, written to {options['output_run']}")
     return evaluation
-
-
-def _write_run(path: str, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
-    from retrieval.console import say
-    from retrieval.ranking import ranked
-    from retrieval.runs import write_run
-
-    write_run(path, {query_id: ranked(hits) for query_id, hits in run.items()}, tag)
-    say(f"{len(run):,} queries, {sum(map(len, run.values())):,} hits, written to {path}")
 
 
 @click.command("compare")
@@ -181,10 +188,10 @@ def compare_command(qrels: str, runs: Sequence[str], form: str, report: str | No
     named = dict(zip(_names(runs), runs, strict=True))
     evaluation = evaluate_runs(
         read_qrels(qrels),
-        {name: read_run(path) for name, path in named.items()},
+        {name: read_run(standard_stream(path, "/dev/stdin")) for name, path in named.items()},
         all_pairs=options["all_pairs"],
         title=f"{len(runs)} runs on {Path(qrels).name}",
-        **_scoring(options),
+        **_rules(options),
     )
     _print(evaluation, form, report)
 
@@ -201,37 +208,47 @@ def _names(runs: Sequence[str]) -> list[str]:
 @click.command("make-benchmark")
 @click.argument("source")
 @click.argument("out")
-@click.option("--split", help="Of a SOURCE that is a benchmark already.  [default: test, or the only one]")
-@click.option("--layout", default="auto", show_default=True, help="source, for a source tree; or a benchmark's.")
-@click.option("--name", help="On the identity card.  [default: the source's]")
-@click.option("--licence", default="", help="On the identity card of a source tree.")
+@click.option("--layout", help="Convert SOURCE, a benchmark in this layout (or auto), instead of mining it.")
+@click.option("--split", help="Split of that benchmark.  [default: test, or the only one]")
+@click.option("--name", help="Name of a mined benchmark on its card.  [default: the folder's]")
+@click.option("--licence", help="Licence of the code, for the card of a mined benchmark.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 def make_benchmark_command(source: str, out: str, as_json: bool, **options: Any) -> None:
     """Make a benchmark of your own code: OUT, a BEIR folder with queries, functions and an identity card.
 
     SOURCE is a source tree (Python for now): what a function's documentation says becomes a query, the function without
-    it the document to find. Files are split into train, dev and test. Or SOURCE is a benchmark in another layout (see
-    `retrieve evaluate --help`), which becomes a BEIR folder that `build-index` reads.
+    it the document to find. Files are split into train, dev and test.
+
+    With --layout, SOURCE is a benchmark already (a folder, an ir_datasets id or a hub name, see `retrieve evaluate
+    --help`), and becomes a BEIR folder that `build-index` reads.
 
     \b
     retrieve make-benchmark path/to/repository my-benchmark
     retrieve build-index my-benchmark my-index
     retrieve evaluate --index my-index --benchmark my-benchmark
     """
-    from retrieval.console import print_facts, say
-    from retrieval.eval.benchmark import Benchmark, layout_of
-    from retrieval.eval.mining import make_benchmark
+    from retrieval.console import mined, say
 
-    layout, folder = options["layout"], Path(source)
-    if layout != "source" and (layout != "auto" or not folder.is_dir() or layout_of(folder) is not None):
-        card = Benchmark.load(source, options["split"], layout=layout).save(out)
-        say(f"{out}: {card.queries:,} queries, {card.documents or 0:,} documents of {card.name}, split {card.split}")
-        if as_json:
-            click.echo(json.dumps(card.to_dict(), ensure_ascii=False))
-        return
-    report = make_benchmark(source, out, name=options["name"] or "", licence=options["licence"])
-    print_facts(report.to_dict(), as_json=as_json)
-    say(f"{out}: build an index of it, then `retrieve evaluate --index INDEX --benchmark {out}`")
+    unused = set_by_user("split") if options["layout"] is None else set_by_user("name", "licence")
+    if unused:
+        raise click.UsageError(
+            f"{unused[0]} does nothing {'without' if options['layout'] is None else 'with'} --layout"
+        )
+    report: Any
+    if options["layout"] is None:
+        from retrieval.eval.mining import make_benchmark
+
+        report = make_benchmark(source, out, name=options["name"] or "", licence=options["licence"] or "")
+        mined(report)
+    else:
+        from retrieval.eval.benchmark import Benchmark
+
+        report = Benchmark.load(source, options["split"], layout=options["layout"]).save(out)
+        say(f"{report.queries:,} queries and {report.documents:,} documents of {report.name}, {report.split}")
+    say(f"written to {out}; next: retrieve build-index {out} INDEX")
+    say(f"                 and: retrieve evaluate --index INDEX --benchmark {out}")
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
 
 
 def _print(
@@ -244,14 +261,18 @@ def _print(
     if report is not None:
         with atomic_write(report) as stream:
             stream.write(html_report(evaluation).encode())
-    for notice in evaluation.notices if form == "table" else ():
-        say(f"note: {notice}")
+        say(f"report written to {report}")
     if form == "json":
         click.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False, allow_nan=False))
         return
     if form == "markdown":
         click.echo(markdown_report(evaluation), nl=False)
-    elif brief:
+        return
+    for line in () if brief else (evaluation.title, *(f"{name}: {value}" for name, value in evaluation.facts.items())):
+        say(line)
+    for notice in evaluation.notices:
+        say(f"note: {notice}")
+    if brief:
         click.echo("\n".join(f"{name}\t{value:.4f}" for name, value in evaluation.systems[0].scores.means().items()))
     else:
         click.echo(text_report(evaluation), nl=False)
@@ -259,8 +280,6 @@ def _print(
         for system in evaluation.systems:
             for name in system.scores.metrics:
                 click.echo("\n".join(f"{q}\t{name}\t{v:.4f}" for q, v in system.scores.by_query(name).items()))
-    if report is not None:
-        say(f"report written to {report}")
 
 
 COMMANDS: tuple[click.Command, ...] = (evaluate_command, compare_command, make_benchmark_command)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from retrieval.retriever import Retriever
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +54,35 @@ READING = together(
 )
 
 
+RERANKER = together(
+    click.option(
+        "--reranker",
+        default="none",
+        show_default=True,
+        help="Cross-encoder (folder or hub name) that re-orders the hits.",
+    ),
+    click.option(
+        "--rerank-depth",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        help="How many hits it re-orders.",
+    ),
+)
+
+
+def open_retriever(index: str, options: Mapping[str, Any]) -> Retriever:
+    """Open an index with the models that a command's options name."""
+    from retrieval.retriever import Retriever
+
+    return Retriever.open(
+        index,
+        model=options["model"],
+        reranker=None if options["reranker"] == "none" else options["reranker"],
+        **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
+    )
+
+
 def document_settings(options: Mapping[str, Any]) -> Any:
     """Make the settings of reading documents from a command's options."""
     from retrieval.documents import DocumentSettings
@@ -61,3 +93,16 @@ def document_settings(options: Mapping[str, Any]) -> Any:
 def chosen(options: Mapping[str, Any], settings: Any) -> dict[str, Any]:
     """Pick the options that a settings dataclass has."""
     return {f.name: options[f.name] for f in dataclasses.fields(settings) if f.name in options}
+
+
+def standard_stream(path: str, device: str) -> str:
+    """Let `-` stand for a standard stream: `/dev/stdin` or `/dev/stdout`."""
+    return device if path == "-" else path
+
+
+def set_by_user(*names: str) -> list[str]:
+    """Return those of the running command's options that the user set, also in a settings file, as `--option`."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    options = {p.name: p.opts[-1] for p in context.command.params}
+    return [options[name] for name in names if context.get_parameter_source(name) is not default]

@@ -1,4 +1,4 @@
-"""Asking an index, and re-ordering runs: query, rerank."""
+"""Asking an index, and making runs of runs: query, rerank, fuse."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import DEVICE, FIELDS, chosen, document_settings
+from retrieval.commands.options import (
+    DEVICE,
+    FIELDS,
+    RERANKER,
+    chosen,
+    document_settings,
+    open_retriever,
+    set_by_user,
+    standard_stream,
+)
 from retrieval.errors import ConfigError
+from retrieval.fusion import METHODS, NORMALIZATIONS
 
 if TYPE_CHECKING:
     from retrieval.ranking import Hit
@@ -26,19 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("-k", "--k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for each query.")
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
-@click.option(
-    "--reranker",
-    default="none",
-    show_default=True,
-    help="Cross-encoder (folder or hub name) that re-orders the hits.",
-)
-@click.option(
-    "--rerank-depth",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Hits it re-orders, at least k.",
-)
+@RERANKER
 @click.option(
     "--format",
     "form",
@@ -57,7 +55,6 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     retrieve query my-index --queries queries.jsonl -k 100 --format trec --output my.run
     echo "parse a JSON file" | retrieve query my-index - --json
     """
-    from retrieval.retriever import Retriever
     from retrieval.vectorfile import read_query_vectors
 
     if sum(given is not None for given in (text, queries, vectors)) != 1:
@@ -70,13 +67,7 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     else:
         names, asked = read_query_vectors(vectors)
         shown = dict.fromkeys(names)
-    reranker = None if options["reranker"] == "none" else options["reranker"]
-    retriever = Retriever.open(
-        index,
-        model=options["model"],
-        reranker=reranker,
-        **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
-    )
+    retriever = open_retriever(index, options)
     found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
     _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
     _say_cut(retriever)
@@ -111,7 +102,7 @@ def _write_hits(
     form = form or ("trec" if output else "table")
     text = io.BytesIO()
     if form == "trec":
-        write_run(text, {name: [(hit.doc_id, hit.score) for hit in hits] for name, hits in found.items()}, run_tag)
+        write_run(text, {name: {hit.doc_id: hit.score for hit in hits} for name, hits in found.items()}, run_tag)
         lines = text.getvalue().decode().splitlines()
     elif form == "jsonl":
         lines = [hits_json(name, queries[name], hits) for name, hits in found.items()]
@@ -153,7 +144,7 @@ def _say_cut(retriever: Any) -> None:
     help="Documents re-ordered for each query; those below follow in their old order, with scores made up for it.",
 )
 @click.option("--output", required=True, type=click.Path(), help="The new run.")
-@click.option("--run-tag", default="retrieve", show_default=True, help="Its last column.")
+@click.option("--run-tag", default="retrieve", show_default=True, help="Last column of the new run.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a pair; default: the model's limit.")
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
 @FIELDS
@@ -187,7 +178,7 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
 @click.option(
     "--method",
-    type=click.Choice(["rrf", "wsum"]),
+    type=click.Choice(METHODS),
     default="rrf",
     show_default=True,
     help="Reciprocal ranks, or a weighted sum of normalised scores.",
@@ -195,14 +186,21 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
 @click.option("--weights", help="One for each run, with commas: 1,0.5.  [default: equal]")
 @click.option(
     "--normalization",
-    type=click.Choice(["min-max", "max", "sum", "zmuv", "rank", "none"]),
+    type=click.Choice(NORMALIZATIONS),
     default="min-max",
     show_default=True,
-    help="Of the scores of wsum, query by query.",
+    help="How wsum makes scores comparable, query by query.",
 )
-@click.option("--rrf-k", type=click.IntRange(min=0), default=60, show_default=True, help="Of rrf.")
-@click.option("--output", required=True, type=click.Path(), help="The new run.")
-@click.option("--run-tag", default="fused", show_default=True, help="Its last column.")
+@click.option(
+    "--rrf-k",
+    type=click.IntRange(min=0),
+    default=60,
+    show_default=True,
+    help="For rrf: the larger, the less the first ranks count.",
+)
+@click.option("-k", "--k", type=click.IntRange(min=1), help="Documents kept for each query; default: all.")
+@click.option("--output", required=True, type=click.Path(), help="The new run, or - for standard output.")
+@click.option("--run-tag", default="fused", show_default=True, help="Last column of the new run.")
 def fuse_command(runs: Sequence[str], weights: str | None, output: str, run_tag: str, **options: Any) -> None:
     """Merge RUNs of the same queries, such as a lexical and a dense one, into one.
 
@@ -214,13 +212,19 @@ def fuse_command(runs: Sequence[str], weights: str | None, output: str, run_tag:
     from retrieval.fusion import fuse
     from retrieval.runs import read_run, write_run
 
+    unused = set_by_user("normalization" if options["method"] == "rrf" else "rrf_k")
+    if unused:
+        raise click.UsageError(f"{unused[0]} does nothing with --method {options['method']}")
+    if len(runs) < 2:
+        raise click.UsageError("give at least two runs")
     try:
         shares = None if weights is None else [float(weight) for weight in weights.split(",")]
     except ValueError:
         raise click.UsageError(f"--weights {weights}: expected numbers with commas between") from None
-    fused = fuse([read_run(run) for run in runs], weights=shares, **options)
-    write_run(output, fused, run_tag)
-    say(f"{len(runs)} runs, {len(fused):,} queries fused, written to {output}")
+    fused = fuse([read_run(standard_stream(run, "/dev/stdin")) for run in runs], weights=shares, **options)
+    write_run(standard_stream(output, "/dev/stdout"), fused, run_tag)
+    hits = sum(map(len, fused.values()))
+    say(f"{len(runs)} runs fused: {len(fused):,} queries, {hits:,} hits, written to {output}")
 
 
 COMMANDS = (query_command, rerank_command, fuse_command)

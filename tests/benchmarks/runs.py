@@ -69,9 +69,8 @@ def measure(name: str, path: str) -> None:
     if name == "ours":
         from retrieval.runs import write_run
 
-        results = {q: sorted(s.items(), key=lambda hit: (hit[1], hit[0]), reverse=True) for q, s in result.items()}
         started = time.process_time()
-        write_run(f"{path}.again", results)
+        write_run(f"{path}.again", result)
         measured["write"] = time.process_time() - started
         Path(f"{path}.again").unlink()
     print(json.dumps(measured))
