@@ -87,11 +87,10 @@ def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
     """Write examples as JSONL, one a line, with the fields of `Example` that are not empty; all or nothing.
 
     Raises:
-        ConfigError: the name is that of another format; `.jsonl` and `.jsonl.gz` are written.
-        DataError: the file cannot be written.
+        ConfigError: the name is that of another format.
+        DataError: the file cannot be written, or an example holds NaN or half a character.
     """
-    if str(path).lower().endswith((".zst", ".parquet", ".pq")):
-        raise ConfigError(f"{path}: examples are written as JSONL, plain or .gz; give another name")
+    check_target(path)
     with atomic_write(path) as stream:
         if str(path).lower().endswith(".gz"):
             # No name and no time inside: the same examples give the same bytes.
@@ -99,6 +98,19 @@ def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
                 packed.writelines(map(_line, examples))
         else:
             stream.writelines(map(_line, examples))
+
+
+def check_target(path: str | Path) -> None:
+    """Look whether examples can be written there, before the work of making them.
+
+    Raises:
+        ConfigError: the name is that of another format; `.jsonl` and `.jsonl.gz` are written.
+        DataError: there is no such folder.
+    """
+    if str(path).lower().endswith((".zst", ".parquet", ".parq", ".pq")):
+        raise ConfigError(f"{path}: examples are written as JSONL, plain or .gz; give another name")
+    if not Path(path).absolute().parent.is_dir():
+        raise DataError(f"{path}: there is no folder {Path(path).parent}")
 
 
 def examples_of(
@@ -183,4 +195,7 @@ def _merged(parts: Sequence[Example]) -> Example:
 
 def _line(example: Example) -> bytes:
     fields = {name: value for name, value in asdict(example).items() if value not in ("", ())}
-    return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    try:
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except ValueError as error:  # UnicodeEncodeError too
+        raise DataError(f"the example of query {example.query!r:.80} does not fit JSON: {error}") from None
