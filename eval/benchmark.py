@@ -6,15 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retrieval.errors import ConfigError, DataError
 from retrieval.eval.sources import Census
 from retrieval.formats import kind_of
 from retrieval.lines import shown
-
-if TYPE_CHECKING:
-    from retrieval.eval.layouts import Layout
 
 NO_TITLES = "no titles: a function's name stands in its code"  # of a card
 
@@ -101,13 +98,13 @@ class Benchmark:
             ConfigError: no such layout.
             MissingDependencyError: a name was given, and ir_datasets is not installed.
         """
-        from retrieval.eval.layouts import LAYOUTS  # its readers make benchmarks, and so import this module
+        from retrieval.eval.layouts import LAYOUTS, layout_of  # its readers make benchmarks, and so import this module
 
         if layout != "auto" and layout not in LAYOUTS:
             raise ConfigError(f"layout {layout!r}: expected auto or one of {', '.join(LAYOUTS)}")
         path = Path(source)
         if source and _exists(path):
-            return (_known_layout(path) if layout == "auto" else LAYOUTS[layout]).load(path, split)
+            return (layout_of(path) if layout == "auto" else LAYOUTS[layout]).load(path, split)
         if isinstance(source, Path) or kind_of(source) or not _NAME.fullmatch(source):
             raise DataError(f"{shown(str(source), 1000)}: no such file or folder")
         return _by_name(source, split)
@@ -230,23 +227,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # a name too long for the file system, or with a null character
         return False
-
-
-def layout_of(path: Path) -> Layout | None:
-    """Find the layout of a folder or file; None where no benchmark is recognised."""
-    from retrieval.eval.layouts import LAYOUTS
-
-    return next((layout for layout in LAYOUTS.values() if layout.recognises(path)), None)
-
-
-def _known_layout(path: Path) -> Layout:
-    from retrieval.eval.layouts import LAYOUTS
-
-    found = layout_of(path)
-    if found is None:
-        known = "; ".join(f"{layout.name}: {layout.looks}" for layout in LAYOUTS.values())
-        raise DataError(f"{path}: not in a layout that is known. {known}")
-    return found
 
 
 def _by_name(name: str, split: str | None) -> Benchmark:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from retrieval.errors import DataError
 from retrieval.eval import beir, codesearchnet, codexglue, cosqa, hub, programs
 from retrieval.eval.benchmark import Benchmark
 
@@ -87,3 +88,16 @@ LAYOUTS = {
         ),
     )
 }
+
+
+def layout_of(path: Path) -> Layout:
+    """Find the layout of a folder or file.
+
+    Raises:
+        DataError: it is in none; says what each looks like.
+    """
+    for layout in LAYOUTS.values():
+        if layout.recognises(path):
+            return layout
+    known = "; ".join(f"{layout.name}: {layout.looks}" for layout in LAYOUTS.values())
+    raise DataError(f"{path}: not in a layout that is known. {known}")
