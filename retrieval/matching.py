@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from retrieval.calibration import Calibration
 from retrieval.chunking import PassageVectors
 from retrieval.encoder import POOLINGS, BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError, ModelError
@@ -38,13 +39,13 @@ class Encoder(Protocol):
 
 
 class Reranker(Protocol):
-    """What a retriever asks of a cross-encoder; `CrossEncoder` is ours, any object with these will do."""
+    """What a retriever asks of a cross-encoder; `CrossEncoder` is ours, any object with this will do.
+
+    A `probability(scores)` of its own is used, (n,) in [0, 1]; without one, a score is a logit.
+    """
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Score (query, passage) pairs as (n,) float32 logits, higher is better."""
-
-    def probability(self, scores: np.ndarray) -> np.ndarray:
-        """Turn scores into probabilities of relevance, (n,) float32."""
+        """Score (query, passage) pairs as (n,) numbers, higher is better."""
 
 
 def scored(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -58,6 +59,12 @@ def scored(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         given = "NaN or infinite scores" if scores.shape == (len(pairs),) else f"an array of shape {scores.shape}"
         raise ModelError(f"the reranker gave {given}, expected {len(pairs)} finite scores")
     return scores
+
+
+def probability(reranker: Reranker, scores: np.ndarray) -> np.ndarray:
+    """Turn a reranker's scores (n,) into probabilities of relevance, (n,) float64."""
+    own = getattr(reranker, "probability", None) or Calibration().probability
+    return np.asarray(own(scores), float)
 
 
 def find_model(manifest: Manifest, path: Path, model: str | Path | None = None) -> ResolvedModel:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from retrieval.matching import (
     Reranker,
     find_model,
     load_encoder,
+    probability,
     require_same_model,
     scored,
 )
@@ -55,6 +56,8 @@ class Retriever:
         self._lock = threading.Lock()
         if encoder is not None:
             require_same_model(index.manifest, encoder, index.path)
+        if reranker is not None and not callable(getattr(reranker, "score", None)):
+            raise ConfigError(f"reranker {type(reranker).__name__}: expected an object with score(pairs)")
 
     @classmethod
     def open(
@@ -76,7 +79,8 @@ class Retriever:
             model: Only needed where the index's model lies elsewhere now (it must be the same one), or where the
                 index holds ready-made vectors.
             encoder: An encoder of your own instead.
-            reranker: A cross-encoder's folder or hub name, or an object; None for one stage.
+            reranker: A cross-encoder's folder or hub name, or an object whose `score(pairs)` scores (query, passage)
+                pairs; None for one stage.
             device: auto, cpu, cuda or mps.
             dtype: auto, float32, bfloat16 or float16.
             trust_remote_code: Run Python code that comes with a model.
@@ -126,17 +130,15 @@ class Retriever:
     def facts(self) -> dict[str, str]:
         """Say what answers: the index, how it is searched, the models; for reports."""
         index = self.index.facts(verified=False)
-        text = {name: index[f"text {name}"] for name in ("on_long",) if f"text {name}" in index}
         facts = {
             "index": f"{self.index.path.name}, {index['documents']:,} documents, {index['passages']:,} passages",
             "search": ", recall@10 ".join(str(index[name]) for name in ("search", "recall@10") if name in index),
             "vectors": index["vectors"],
-            "encoder": f"{index['encoder']} (sha256 {str(index.get('encoder sha256', ''))[:12]})",
-            "long documents": str(text.get("on_long", "")),
+            "encoder": _named(self.index.manifest.encoder or {"name": index["encoder"]}),
+            "long documents": str(self.index.manifest.text.get("on_long", "")),
         }
         if self.reranker is not None:
-            identity = getattr(self.reranker, "identity", {"name": type(self.reranker).__name__})
-            facts["reranker"] = f"{identity['name']} (sha256 {str(identity.get('sha256', ''))[:12]})"
+            facts["reranker"] = _named(getattr(self.reranker, "identity", {"name": type(self.reranker).__name__}))
         return {name: value for name, value in facts.items() if value}
 
     def search(
@@ -281,8 +283,8 @@ class Retriever:
             (query, joined(hit.title, hit.text)) for query, hits in zip(queries, found, strict=True) for hit in hits
         ]
         scores = scored(reranker, pairs)
-        chances = np.asarray(reranker.probability(scores), float)
-        scored_pairs = iter(zip(scores.astype(float).tolist(), chances.tolist(), strict=True))
+        chances = probability(reranker, scores).tolist()
+        scored_pairs = iter(zip(scores.astype(float).tolist(), chances, strict=True))
         for hits in found:
             known = [(hit, *next(scored_pairs)) for hit in hits]
             again = ordered(replace(hit, score=s, rerank_score=s, rerank_probability=p) for hit, s, p in known)
@@ -309,6 +311,12 @@ def _check_identity(index: Index, model: str | Path | None) -> None:
         if fingerprint(found.folder) != index.manifest.encoder.get("sha256"):
             other = BiEncoder.load(found.folder if found.path else found.name)  # with its own settings: it differs
             require_same_model(index.manifest, other, index.path)
+
+
+def _named(identity: Mapping[str, Any]) -> str:
+    """Name a model, with the beginning of its hash where that is known."""
+    known = f" (sha256 {str(identity['sha256'])[:12]})" if identity.get("sha256") else ""
+    return f"{identity['name']}{known}"
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:

@@ -157,6 +157,22 @@ def test_the_stages_can_be_called_one_after_the_other(path: Path, tiny: Any) -> 
         Retriever.open(path).rerank("heat", first)
 
 
+class Length:
+    """The least that a reranker needs."""
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        return np.array([len(passage) for _, passage in pairs]) / 10
+
+
+def test_a_reranker_of_ones_own_needs_a_score(path: Path) -> None:
+    hits = Retriever.open(path, reranker=Length()).search("heat", 3)
+    assert [hit.score for hit in hits] == sorted((len(joined(h.title, h.text)) / 10 for h in hits), reverse=True)
+    assert hits[0].rerank_probability == pytest.approx(1 / (1 + np.exp(-hits[0].score)), abs=1e-6)
+    assert Retriever.open(path, reranker=Length()).facts()["reranker"] == "Length"
+    with pytest.raises(ConfigError, match=r"reranker int: expected an object with score\(pairs\)"):
+        Retriever.open(path, reranker=7)  # type: ignore[arg-type]
+
+
 def test_reranking_needs_a_reranker_and_a_text(path: Path, tiny: Any, retriever: Retriever) -> None:
     with pytest.raises(ConfigError, match=r"rerank=True needs a reranker"):
         retriever.search("heat", rerank=True)
