@@ -101,6 +101,7 @@ def evaluate_runs(
     ignore_identical_ids: bool | None = None,
     all_pairs: bool = False,
     title: str = "",
+    facts: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Score finished runs, and compare them where there are several.
 
@@ -113,6 +114,7 @@ def evaluate_runs(
         ignore_identical_ids: As in `evaluate`; None: as the profile says.
         all_pairs: Compare every two runs, not only each with the first.
         title: Of the report.
+        facts: What the report says of the judgements and runs, such as their files.
 
     Raises:
         ConfigError: No such metric or profile, or no run.
@@ -130,7 +132,7 @@ def evaluate_runs(
     systems = tuple(rules.system(name, judged, run) for name, run in runs.items())
     return Evaluation(
         title=title or " and ".join(runs),
-        facts=rules.facts(),
+        facts={**(facts or {}), **rules.facts()},
         systems=systems,
         comparisons=compared(systems, all_pairs),
         notices=(*notices, *_shallow(rules.metrics, systems), *counted(systems)),
@@ -230,8 +232,11 @@ class Rules:
         return System(name=name, scores=scores, run=run, recall=recall, seconds=seconds or {})
 
     def facts(self) -> dict[str, str]:
-        """Say where the rules come from."""
-        return {} if self.profile is None else {"profile": f"{self.profile.name}: {self.profile.about}"}
+        """Say what is not plain from the metrics' names."""
+        facts = {} if self.profile is None else {"profile": f"{self.profile.name}: {self.profile.about}"}
+        if self.relevance_level != 1:
+            facts["relevant"] = f"grade {self.relevance_level} and above, where a metric does not say"
+        return facts
 
 
 def compared(

@@ -129,7 +129,8 @@ def _of_run(qrels: str, run: str, options: Mapping[str, Any]) -> Evaluation:
 
     title = f"{Path(run).name} on {Path(qrels).name}"
     found = read_run(standard_stream(run, "/dev/stdin"))
-    return evaluate_runs(read_qrels(qrels), {Path(run).name: found}, title=title, **_rules(options))
+    facts = {"judgements": qrels, "run": run}
+    return evaluate_runs(read_qrels(qrels), {Path(run).name: found}, title=title, facts=facts, **_rules(options))
 
 
 def _rules(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,6 +192,7 @@ def compare_command(qrels: str, runs: Sequence[str], form: str, report: str | No
         {name: read_run(standard_stream(path, "/dev/stdin")) for name, path in named.items()},
         all_pairs=options["all_pairs"],
         title=f"{len(runs)} runs on {Path(qrels).name}",
+        facts={"judgements": qrels, "runs": ", ".join(runs)},
         **_rules(options),
     )
     _print(evaluation, form, report)
