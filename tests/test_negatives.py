@@ -149,6 +149,33 @@ def test_queries_that_are_equal_share_what_is_relevant() -> None:
     assert search.asked == [("capital of France", "Capital of  France")]
 
 
+def test_a_document_relevant_to_an_equal_query_is_no_positive_of_its_own() -> None:
+    queries, qrels = {"1": "q", "2": "q"}, {"1": {"a": 1, "b": 0}, "2": {"b": 1}}
+    result = mine_negatives(queries, qrels, Searching({"q": dict.fromkeys("abc", 0.5)}), settings=ALL)
+    assert [example.positive_ids for example in result.examples] == [("a",), ("b",)]
+    assert ids(result) == [("c",), ("c",)]
+
+
+def test_passages_of_a_document_keep_their_texts() -> None:
+    def search(queries: Sequence[str], k: int) -> list[list[Hit]]:
+        return [
+            [Hit(doc_id=d, rank=1, score=1, retrieval_score=1, text=f"{d}, part {part}", passage=part) for d in "pn"]
+            for part, _ in enumerate(queries)
+        ]
+
+    result = mine_negatives({"1": "one", "2": "two"}, {"1": {"p": 1}, "2": {"p": 1}}, search, settings=ALL)
+    assert [(e.positives, e.negatives) for e in result.examples] == [
+        (("p, part 0",), ("n, part 0",)),
+        (("p, part 1",), ("n, part 1",)),
+    ]
+
+
+def test_a_score_at_the_threshold_is_kept() -> None:
+    scores = {"p": 1.0, "a": 0.75, "b": 0.5}
+    assert ids(one(scores, MiningSettings(ratio=None, margin=0.25))) == [("a", "b")]
+    assert ids(one(scores, MiningSettings(ratio=0.75))) == [("a", "b")]
+
+
 def test_a_positive_that_was_found_is_the_passage_found() -> None:
     hits = [
         Hit(doc_id="p", rank=1, score=2, retrieval_score=2, title="T", text="its best passage", passage=3),

@@ -1,0 +1,104 @@
+"""The commands that make models better: mine-negatives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from retrieval import CrossEncoder, build_index
+from retrieval.commands.training import mine_negatives_command
+from retrieval.errors import ConfigError, DataError, RetrievalError
+from retrieval.training.examples import read_examples
+
+TEXTS = {f"d{number}": f"{word} {number % 7} of the harbour" for number, word in enumerate(["ferry", "bird"] * 20)}
+QUERIES = {f"q{number}": f"which ferry {number}" for number in range(12)}
+QRELS = {query_id: {f"d{number}": 1, f"d{number + 20}": 0} for number, query_id in enumerate(QUERIES)}
+
+
+@pytest.fixture(scope="module")
+def world(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a benchmark, `bench`, and an index of its corpus, `index`."""
+    root = tmp_path_factory.mktemp("mining")
+    bench = root / "bench"
+    (bench / "qrels").mkdir(parents=True)
+    lines = [{"_id": doc_id, "title": "", "text": text} for doc_id, text in TEXTS.items()]
+    (bench / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [{"_id": query_id, "text": text} for query_id, text in QUERIES.items()]
+    (bench / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = [f"{query_id}\t{doc_id}\t{grade}" for query_id, grades in QRELS.items() for doc_id, grade in grades.items()]
+    (bench / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+    build_index(bench / "corpus.jsonl", root / "index", model=tiny("mean"))
+    return root
+
+
+def mine(world: Path, out: Path, *options: object, code: int = 0) -> Result:
+    arguments = [world / "index", "--benchmark", world / "bench", out, *options]
+    result = CliRunner().invoke(mine_negatives_command, [str(argument) for argument in arguments])
+    assert result.exit_code == code or isinstance(result.exception, RetrievalError), (result.output, result.exception)
+    return result
+
+
+def test_mining_writes_examples_and_where_they_come_from(world: Path, tmp_path: Path) -> None:
+    out = tmp_path / "train.jsonl"
+    ran = mine(world, out, "-n", 3, "--ratio", 1)
+    examples = read_examples(out)
+    assert [example.query_id for example in examples] == list(QUERIES)
+    for number, example in enumerate(examples):
+        positive = f"d{number}"
+        assert (example.query, example.positives) == (QUERIES[example.query_id], (TEXTS[positive],))
+        assert len(example.negatives) <= 3
+        assert not {TEXTS[positive], example.query} & set(example.negatives)
+        assert example.negatives == tuple(TEXTS[doc_id] for doc_id in example.negative_ids)
+    assert any(example.negatives for example in examples)
+    assert "estimated false negatives" in ran.stdout
+    assert f"{out}: 12 examples" in ran.stderr
+    body = json.loads(Path(f"{out}.provenance.json").read_text())
+    assert body["benchmark"]["split"] == "train"
+    assert body["index"]["documents"] == 40 and len(body["index"]["sha256"]) == 64
+    assert len(body["encoder"]["sha256"]) == 64 and "reranker" not in body
+    assert body["settings"]["per_query"] == 3 and body["settings"]["ratio"] == 1
+
+
+def test_mining_twice_gives_the_same_bytes(world: Path, tmp_path: Path) -> None:
+    written = []
+    for name in ("one", "two"):
+        mine(world, tmp_path / f"{name}.jsonl", "--sampling", "random", "--seed", 7)
+        paths = (tmp_path / f"{name}.jsonl", tmp_path / f"{name}.jsonl.provenance.json")
+        written.append([path.read_bytes() for path in paths])
+    assert written[0] == written[1]
+
+
+def test_a_reranker_is_the_teacher(world: Path, tmp_path: Path, tiny: Any) -> None:
+    out = tmp_path / "train.jsonl.gz"
+    ran = mine(world, out, "--reranker", tiny("cross1"), "--json", "--ratio", 1)
+    examples = read_examples(out)
+    first = next(example for example in examples if example.negatives)
+    logits = CrossEncoder.load(tiny("cross1")).score(
+        [(first.query, text) for text in first.positives + first.negatives]
+    )
+    assert first.positive_scores + first.negative_scores == pytest.approx(logits.tolist(), abs=1e-6)
+    for example in examples:
+        assert all(score <= max(example.positive_scores) for score in example.negative_scores)
+    assert json.loads(ran.stdout)["examples"] == 12
+    assert json.loads(Path(f"{out}.provenance.json").read_text())["reranker"]["name"] == "cross1"
+
+
+def test_a_target_that_cannot_be_written_is_refused_first(world: Path, tmp_path: Path) -> None:
+    assert isinstance(mine(world, tmp_path / "train.parquet").exception, ConfigError)
+    missing = mine(world, tmp_path / "none" / "train.jsonl", "--benchmark", "nowhere")
+    assert isinstance(missing.exception, DataError) and "no folder" in str(missing.exception)
+
+
+def test_a_split_that_is_not_there(world: Path, tmp_path: Path) -> None:
+    ran = mine(world, tmp_path / "train.jsonl", "--split", "test")
+    assert "there are: train" in str(ran.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_cross(world: Path, tmp_path: Path) -> None:
+    ran = mine(world, tmp_path / "train.jsonl", "--first-rank", 60)
+    assert "first_rank, last_rank and depth are 60, 50 and 100" in str(ran.exception)
