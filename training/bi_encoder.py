@@ -34,6 +34,7 @@ LOSSES = ("infonce", "margin-mse", "kl")
 _TEMPERATURES = {"cosine": 0.05, "dot": 1.0}
 _ACTIVATION_BYTES = 100  # a token's, for each layer and each component of its vector (measured: 60 to 100)
 _ACTIVATIONS = 2**30  # bytes that may be kept on a CPU
+_SHORT = 512  # tokens up to which eager attention, the fastest on a CPU, is affordable
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +133,8 @@ def train_bi_encoder(
         _log_counts(batches.counts)
         transformer = served.model[0].auto_model
         prepare(transformer, settings)
+        if device == "cpu" and (settings.max_length or served.limit or _SHORT + 1) <= _SHORT:
+            transformer.set_attn_implementation("eager")
         if settings.lora_rank is not None:
             add_adapters(transformer, rank=settings.lora_rank, seed=settings.seed)
         with quiet_loading():
@@ -177,7 +180,7 @@ def _check_length(settings: BiEncoderTraining, served: SentenceModel) -> None:
     if length is not None and length <= served.frame.size:
         raise ConfigError(f"max_length {length} leaves no room beside {served.frame.size} special tokens")
     if settings.matryoshka:
-        dim = served.model.get_sentence_embedding_dimension()
+        dim = served.model.get_embedding_dimension()
         if served.metric != "cosine":
             raise ConfigError(f"matryoshka lengths need a model of cosines; {served.name} is made for {served.metric}")
         if not all(0 < length <= dim for length in settings.matryoshka):
@@ -195,7 +198,7 @@ def _set_prompts(served: SentenceModel, settings: BiEncoderTraining) -> None:
 
 def _loss(served: SentenceModel, settings: BiEncoderTraining, device: str) -> Any:
     with quiet_loading():
-        from sentence_transformers.losses import MatryoshkaLoss
+        from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 
         from retrieval.training.losses import CandidateLoss
 

@@ -141,8 +141,12 @@ def prepare(transformer: Any, settings: TrainingSettings) -> None:
             if "dropout" in name and isinstance(value, float):
                 setattr(module, name, settings.dropout)
     if settings.gradient_checkpointing:
+        enable = getattr(transformer, "activation_checkpointing_enable", None)
         try:
-            transformer.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            if enable is not None:
+                enable(activation_checkpointing_kwargs={"use_reentrant": False})
+            else:  # transformers before 5.20 or so
+                transformer.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         except ValueError as error:
             raise ModelError(f"gradient checkpointing does not work with this model: {error}") from error
 

@@ -164,8 +164,7 @@ class TrainingRun:
 
     def last_checkpoint(self) -> Path | None:
         """The newest whole checkpoint; its state is the file that is written last."""
-        whole = [state.parent for state in self.checkpoints.glob("checkpoint-*/trainer_state.json")]
-        return max(whole, key=_step_of, default=None)
+        return _last_checkpoint(self.folder)
 
     def record(self, step: int, **values: object) -> None:
         """Append a line to the log: of a step, or of an evaluation (`metrics`)."""
@@ -292,7 +291,8 @@ def open_run(out: str | Path, *, identity: Mapping[str, object], overwrite: bool
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         file = folder / "identity.json"
         if folder.exists() and not (file.is_file() and file.read_text(encoding="utf-8") == text):
-            logger.warning("%s belongs to a training with other settings or data and is discarded", folder)
+            if _last_checkpoint(folder) is not None:
+                logger.warning("%s belongs to a training with other settings or data and is discarded", folder)
             shutil.rmtree(folder)
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -301,7 +301,12 @@ def open_run(out: str | Path, *, identity: Mapping[str, object], overwrite: bool
         run = TrainingRun(out, folder)
         if run.resumed_from:
             logger.warning("an interrupted training is taken up after step %d", run.resumed_from)
-        yield run
+        try:
+            yield run
+        except BaseException:
+            if run.last_checkpoint() is None:  # there is nothing to go on from
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def identity_of(kind: str, settings: TrainingSettings, *, model: str, data: str, **more: object) -> dict[str, object]:
@@ -323,6 +328,11 @@ def examples_hash(examples: Any) -> str:
     for example in examples:
         digest.update(json.dumps(asdict(example), sort_keys=True).encode() + b"\n")
     return digest.hexdigest()
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    whole = [state.parent for state in folder.glob("checkpoints/checkpoint-*/trainer_state.json")]
+    return max(whole, key=_step_of, default=None)
 
 
 def _first(metrics: Mapping[str, float]) -> float:
