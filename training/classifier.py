@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,7 @@ from retrieval.errors import ConfigError, ModelError
 from retrieval.models import ResolvedModel
 from retrieval.runtime import load_torch, quiet_loading
 
-ATTENTIONS = ("auto", "eager", "sdpa", "flash_attention_2")
-"""How attention is computed; auto is eager, the fastest, on a CPU up to 512 tokens, else transformers' choice."""
-
 _NAMES = {1: {0: "relevant"}, 2: {0: "not_relevant", 1: "relevant"}}  # of labels, by their number
-_SHORT = 512  # tokens up to which eager attention is affordable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +39,6 @@ def start_classifier(
     labels: int | None = None,
     max_length: int | None = None,
     prompt: str | None = None,
-    attention: str = "auto",
-    device: str = "cpu",
     seed: int = 0,
     trust_remote_code: bool = False,
 ) -> Classifier:
@@ -54,14 +49,12 @@ def start_classifier(
         labels: 1 or 2; None: those of a cross-encoder, 1 for an encoder. Another number makes a fresh head.
         max_length: Tokens of a pair; None: what the model takes.
         prompt: Put before every query; None: a cross-encoder's own, none for an encoder.
-        attention: One of `ATTENTIONS`.
-        device: The device to train on.
         seed: Of weights that the model does not have.
         trust_remote_code: Whether code that comes with the model may run.
 
     Raises:
         ModelError: It cannot be loaded, or lacks weights below its head.
-        ConfigError: More tokens than the model has positions, or attention that it cannot compute so.
+        ConfigError: More tokens than the model has positions.
     """
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -85,12 +78,9 @@ def start_classifier(
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=not kept,
-                attn_implementation=None if attention == "auto" else attention,
                 **common,
             )
             limit = pair_length(found.name, folder, network, tokenizer, max_length)
-            if attention == "auto" and device == "cpu" and limit <= _SHORT:
-                network.set_attn_implementation("eager")
     except (ConfigError, ModelError):
         raise
     except Exception as error:  # of any type: the tokenizers library raises plain Exceptions
@@ -120,9 +110,22 @@ def save_classifier(start: Classifier, folder: Path, *, half: bool = False) -> N
         start.tokenizer.model_max_length = start.max_length
         start.tokenizer.save_pretrained(folder)
     if start.prompt:
-        entries = {"model_type": "CrossEncoder", "prompts": {"query": start.prompt}, "default_prompt_name": "query"}
-        text = json.dumps(entries, ensure_ascii=False, indent=2)
-        (folder / "config_sentence_transformers.json").write_text(text + "\n", encoding="utf-8")
+        _save_prompt(start.prompt, folder)
+
+
+def _save_prompt(prompt: str, folder: Path) -> None:
+    """Add the files by which sentence-transformers finds a prompt, in the form of the release installed here."""
+    with quiet_loading():
+        from sentence_transformers import CrossEncoder
+
+        whole = CrossEncoder(
+            str(folder), device="cpu", local_files_only=True, prompts={"query": prompt}, default_prompt_name="query"
+        )
+        whole.save_pretrained(str(folder / "whole"), create_model_card=False)
+    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        if (folder / "whole" / name).is_file():
+            (folder / "whole" / name).rename(folder / name)
+    shutil.rmtree(folder / "whole")
 
 
 def _transformer(found: ResolvedModel) -> Path:

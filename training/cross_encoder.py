@@ -23,7 +23,7 @@ from retrieval.models import ResolvedModel, fingerprint, resolve
 from retrieval.pairs import PairTokens
 from retrieval.reranker import CrossEncoder, RerankSettings, relevant_label
 from retrieval.training.card import model_card
-from retrieval.training.classifier import ATTENTIONS, Classifier, save_classifier, start_classifier
+from retrieval.training.classifier import Classifier, save_classifier, start_classifier
 from retrieval.training.examples import Example
 from retrieval.training.lists import ListBatches, lists_of
 from retrieval.training.loop import autocast, fit, micro_tokens, prepare, training_device
@@ -40,6 +40,10 @@ from retrieval.training.run import (
 
 CALIBRATIONS = ("platt", "temperature", "none")
 """What is fitted on development examples: scale and bias, the scale alone, or nothing."""
+
+# Tokens up to which attention is computed by plain products on a CPU: 1.4 times as fast as torch's own (measured), but
+# its memory grows with the square of the length.
+_EAGER = 512
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +62,6 @@ class CrossEncoderTraining(TrainingSettings):
         labels: 1 or 2; None: as many as a cross-encoder to start from has, 1 for an encoder.
         prompt: Put before every query, in training and in serving; None: the one of a cross-encoder to start
             from, none for an encoder.
-        attention: One of `ATTENTIONS`.
         half: Write the weights as float16.
         calibration: One of `CALIBRATIONS`.
     """
@@ -71,13 +74,12 @@ class CrossEncoderTraining(TrainingSettings):
     windows: int = 1
     labels: int | None = None
     prompt: str | None = None
-    attention: str = "auto"
     half: bool = False
     calibration: str = "platt"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in (("loss", LOSSES), ("attention", ATTENTIONS), ("calibration", CALIBRATIONS)):
+        for name, allowed in (("loss", LOSSES), ("calibration", CALIBRATIONS)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"unknown {name} {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
         for name in ("positives", "negatives", "windows"):
@@ -179,12 +181,12 @@ def _start(found: ResolvedModel, settings: CrossEncoderTraining, device: str) ->
         labels=settings.labels,
         max_length=settings.max_length,
         prompt=settings.prompt,
-        attention=settings.attention,
-        device=device,
         seed=settings.seed,
         trust_remote_code=settings.trust_remote_code,
     )
     prepare(start.network, settings)
+    if device == "cpu" and start.max_length <= _EAGER:
+        start.network.set_attn_implementation("eager")
     return start
 
 
