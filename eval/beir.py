@@ -216,8 +216,8 @@ def _staged(folder: Path) -> Iterator[Path]:
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = folder.parent / f".{folder.name}.{os.getpid()}.tmp"
+        staging.mkdir()
         try:
-            staging.mkdir()
             yield staging
             staging.rename(folder)  # takes the place of an empty folder too
             sync_folder(folder.parent)

@@ -10,7 +10,7 @@ import numpy as np
 
 from retrieval.errors import ConfigError
 from retrieval.eval.comparison import Comparison, compare
-from retrieval.eval.measures import parse_measures
+from retrieval.eval.measures import Measure, parse_measures
 from retrieval.eval.metrics import DEFAULT_METRICS, Scores, evaluate
 from retrieval.eval.profiles import Profile, get_profile, pool_notices, pools
 
@@ -135,15 +135,15 @@ def evaluate_runs(
         facts={**(facts or {}), **rules.facts()},
         systems=systems,
         comparisons=compared(systems, all_pairs),
-        notices=(*notices, *_shallow(rules.metrics, systems), *counted(systems)),
+        notices=(*notices, *_shallow(rules.measures, systems), *counted(systems)),
     )
 
 
-def _shallow(metrics: Sequence[str], systems: Sequence[System]) -> Iterator[str]:
+def _shallow(measures: Sequence[Measure], systems: Sequence[System]) -> Iterator[str]:
     """Say which runs hold fewer hits than a metric looks at."""
     for system in systems:
         longest = max(map(len, system.run.values()), default=0)
-        deep = [str(measure) for measure in parse_measures(metrics) if measure.k > longest]
+        deep = [str(measure) for measure in measures if measure.k > longest]
         if deep and longest:
             yield f"{system.name}: {', '.join(deep)} sees no more than {longest:,} hits, the most of any query"
 
@@ -153,13 +153,13 @@ class Rules:
     """By what an evaluation scores: metrics, what is relevant, pools; chosen by a profile or one by one.
 
     Attributes:
-        metrics: Their canonical names.
-        relevance_level: The smallest relevant grade.
+        measures: The metrics.
+        relevance_level: The smallest relevant grade, for the counts.
         ignore_identical_ids: Whether hits with their query's id are left out.
         profile: Where the rules come from, or None.
     """
 
-    metrics: tuple[str, ...]
+    measures: tuple[Measure, ...]
     relevance_level: int
     ignore_identical_ids: bool
     profile: Profile | None
@@ -182,7 +182,7 @@ class Rules:
         if ignore_identical_ids is None:
             ignore_identical_ids = chosen is not None and chosen.ignore_identical_ids
         return cls(
-            metrics=tuple(map(str, parse_measures(names, relevance_level))),
+            measures=parse_measures(names, relevance_level),
             relevance_level=relevance_level,
             ignore_identical_ids=ignore_identical_ids,
             profile=chosen,
@@ -202,14 +202,14 @@ class Rules:
         self,
         qrels: Mapping[str, Mapping[str, int]],
         run: Mapping[str, Mapping[str, float]],
-        metrics: Iterable[str] | None = None,
+        metrics: Iterable[str | Measure] | None = None,
         held: Collection[str] | None = None,
     ) -> Scores:
         """Score a run by the metrics of the rules, or by others."""
         return evaluate(
             qrels,
             run,
-            metrics or self.metrics,
+            metrics or self.measures,
             relevance_level=self.relevance_level,
             ignore_identical_ids=self.ignore_identical_ids,
             doc_ids=held,
@@ -226,7 +226,7 @@ class Rules:
         """Score a run, by the metrics and by recall at every depth."""
         longest = max((len(hits) for query_id, hits in run.items() if query_id in qrels), default=0)
         depths = [depth for depth in DEPTHS if depth <= max(longest, 1)]
-        curve = self.scores(qrels, run, [f"recall@{depth}" for depth in depths])
+        curve = self.scores(qrels, run, [Measure("recall", depth, self.relevance_level) for depth in depths])
         recall = dict(zip(depths, curve.values.mean(axis=1).tolist(), strict=True))
         scores = self.scores(qrels, run, held=held)
         return System(name=name, scores=scores, run=run, recall=recall, seconds=seconds or {})

@@ -174,7 +174,8 @@ def _function(source: _Source, place: _Place) -> Function:
 
 def _why_left_out(node: _Definition, documented: bool) -> str:
     """Say why a function is no document, as far as its own tree shows; empty for the others."""
-    names = [ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list]
+    # `overload`, `typing.overload`, `name.setter`: no other kind of expression matters here
+    names = [getattr(decorator, "attr", getattr(decorator, "id", "")) for decorator in node.decorator_list]
     if "overload" in names:
         return "overload: a signature without a body"
     if not documented and {"setter", "deleter"}.intersection(names):
@@ -312,7 +313,7 @@ def _comment_above(source: _Source, line: int, after: int) -> str:
     for text in reversed(source.lines[after : line - 1]):
         if not text.lstrip().startswith("#") or _indent(text) != indent:
             break
-        if _RULER.match(text.strip()):
+        if _RULER.match(text.strip()[:200]):
             break
         words = text.strip().lstrip("#:")
         if not _PRAGMA.match(words.strip()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 import unicodedata
 
@@ -49,10 +48,13 @@ def columns(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
+def many(count: int, one: str, several: str) -> str:
+    """Return a count with the words for one or for several."""
+    return f"{count:,} {one if count == 1 else several}"
+
+
 def fixed(value: float, digits: int = 4) -> str:
-    """Return a number with as many decimals, never as -0 or nan."""
-    if not math.isfinite(value):
-        return MISSING
+    """Return a number with as many decimals, never as -0."""
     text = f"{value:.{digits}f}"
     return (text[1:] if float(text) == 0 and text[0] == "-" else text).replace("-", "−")
 
@@ -60,7 +62,7 @@ def fixed(value: float, digits: int = 4) -> str:
 def signed(value: float, digits: int = 4) -> str:
     """Return a difference, with its sign unless it rounds to zero."""
     text = fixed(value, digits)
-    return text if not value > 0 or not math.isfinite(value) or not float(text) else "+" + text
+    return "+" + text if value > 0 and float(text) else text
 
 
 def probability(value: float) -> str:
@@ -71,6 +73,4 @@ def probability(value: float) -> str:
 def milliseconds(seconds: float) -> str:
     """Return seconds in milliseconds, with three significant digits below a thousand."""
     value = seconds * 1000
-    if not math.isfinite(value):
-        return MISSING
     return f"{value:,.0f}" if value >= 99.95 else fixed(value, 1 if value >= 9.995 else 2)

@@ -29,8 +29,8 @@ _GRADED = ("ndcg", "ndcg_burges")
 _SHAPE = re.compile(
     r"(?P<name>[a-z][a-z_-]*?)"
     r"(?:\((?P<params>[^)]*)\))?"
-    r"(?:(?:@|_at_|[_.])(?P<k>\d+))?"
-    r"(?:-l(?P<level>\d+))?"
+    r"(?:(?:@|_at_|[_.])(?P<k>\d{1,9}))?"
+    r"(?:-l(?P<level>\d{1,9}))?"
 )
 
 
@@ -85,17 +85,22 @@ def parse_measure(text: str, level: int = 1) -> Measure:
     return measure
 
 
-def parse_measures(given: str | Iterable[str], level: int = 1) -> tuple[Measure, ...]:
-    """Read names, also several in one text with commas or blanks between; each is taken once.
+def parse_measures(given: str | Iterable[str | Measure], level: int = 1) -> tuple[Measure, ...]:
+    """Read names, also several in one text with commas or blanks between; each is taken once, measures as they are.
 
     Raises:
         ConfigError: As `parse_measure`, or none is given.
     """
-    texts = [given] if isinstance(given, str) else list(given)
-    names = [name for text in texts for name in re.split(r"[,\s]+(?![^()]*\))", text.strip()) if name]
-    if not names:
+    measures: list[Measure] = []
+    for item in [given] if isinstance(given, str) else given:
+        if isinstance(item, Measure):
+            measures.append(item)
+        else:
+            names = re.split(r"[,\s]+(?![^()]*\))", item.strip())
+            measures += [parse_measure(name, level) for name in names if name]
+    if not measures:
         raise ConfigError("no metric given; expected one such as ndcg@10")
-    return tuple(dict.fromkeys(parse_measure(name, level) for name in names))
+    return tuple(dict.fromkeys(measures))
 
 
 def _with_param(measure: Measure, param: str, text: str) -> Measure:

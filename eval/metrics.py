@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import threading
 import warnings
@@ -23,7 +24,9 @@ import numpy as np
 
 from retrieval.errors import ConfigError, DataError, MissingDependencyError
 from retrieval.eval.intervals import Interval, mean_interval
+from retrieval.eval.markup import many
 from retrieval.eval.measures import Measure, parse_measures
+from retrieval.lines import shown as shown_name
 from retrieval.ranking import ranked
 
 log = logging.getLogger(__name__)
@@ -31,6 +34,8 @@ log = logging.getLogger(__name__)
 DEFAULT_METRICS = ("ndcg@10", "mrr@10", "recall@100")
 
 _SHOWN = 5  # query ids in a message
+_LARGEST = 2**53  # grade: gains are added up in float64
+_LARGEST_EXPONENT = 1000  # grade of an exponential gain
 _running = threading.Lock()  # numba's default threading layer ends the process when two threads are in it
 
 
@@ -70,23 +75,23 @@ class Counts:
         """Say in sentences what a reader should know before trusting a mean."""
         said = []
         if self.without_hits:
-            count = _count(self.without_hits, "judged query has", "judged queries have")
+            count = many(len(self.without_hits), "judged query has", "judged queries have")
             said.append(f"{count} no hits, counted as 0: {_listed(self.without_hits)}")
         if self.without_relevant:
-            count = _count(self.without_relevant, "judged query has", "judged queries have")
+            count = many(len(self.without_relevant), "judged query has", "judged queries have")
             said.append(f"{count} no relevant document, counted as 0: {_listed(self.without_relevant)}")
         if self.unjudged:
-            count = _count(self.unjudged, "query has", "queries have")
+            count = many(len(self.unjudged), "query has", "queries have")
             said.append(f"{count} no judgements, left out: {_listed(self.unjudged)}")
         if self.missing_documents:
-            count = _count(range(self.missing_documents), "judged document is", "judged documents are")
+            count = many(self.missing_documents, "judged document is", "judged documents are")
             said.append(f"{count} not in the corpus and can never be found")
         if self.identical_ids:
-            count = _count(range(self.identical_ids), "hit has", "hits have")
+            count = many(self.identical_ids, "hit has", "hits have")
             done = "left out" if self.ignored_identical else "kept (--ignore-identical-ids leaves such hits out)"
             said.append(f"{count} the id of the query: {done}")
         for k, queries in self.tied.items():
-            count = _count(range(queries), "query has", "queries have")
+            count = many(queries, "query has", "queries have")
             said.append(f"{count} equal scores on both sides of the cut at {k}; the larger doc_id comes first")
         return said
 
@@ -166,7 +171,7 @@ class Scores:
 def evaluate(
     qrels: Mapping[str, Mapping[str, int]],
     run: Mapping[str, Mapping[str, float]],
-    metrics: str | Iterable[str] = DEFAULT_METRICS,
+    metrics: str | Iterable[str | Measure] = DEFAULT_METRICS,
     *,
     relevance_level: int = 1,
     ignore_identical_ids: bool = False,
@@ -191,7 +196,7 @@ def evaluate(
         DataError: No judgements, a grade that is no whole number, a score that is no number, or no query in common.
         MissingDependencyError: ranx is not installed.
     """
-    measures = parse_measures(metrics, relevance_level)
+    measures = parse_measures(metrics, relevance_level)  # measures stay as they are
     if not qrels:
         raise DataError("no judgements; expected grades by doc_id by query_id")
     if run and not any(query_id in qrels for query_id in run):
@@ -220,7 +225,7 @@ def evaluate(
             tied[k] += int(len(descending) > k and descending[k - 1] == descending[k])
     counts = Counts(
         queries=len(qrels),
-        without_hits=tuple(query_id for query_id in qrels if not run.get(query_id)),
+        without_hits=tuple(q for q, rows in zip(qrels, laid_out, strict=True) if not len(rows)),
         without_relevant=tuple(q for q, rows in zip(qrels, judged, strict=True) if not _any(rows, relevance_level)),
         unjudged=tuple(query_id for query_id in run if query_id not in qrels),
         missing_documents=None if doc_ids is None else len({d for g in qrels.values() for d in g if d not in doc_ids}),
@@ -237,18 +242,20 @@ def _whole(query_id: str, grades: Mapping[str, int]) -> dict[str, int]:
         whole = isinstance(grade, int | np.integer) or (isinstance(grade, float | np.floating) and grade % 1 == 0)
         if not whole:
             raise DataError(f"query {query_id!r}, document {doc_id!r}: the grade {grade!r} is not a whole number")
+        if not -_LARGEST <= grade <= _LARGEST:
+            raise DataError(f"query {query_id!r}, document {doc_id!r}: the grade {grade!r} is too large to be a gain")
     return {doc_id: int(grade) for doc_id, grade in grades.items()}
 
 
 def _descending(query_id: str, hits: Mapping[str, float]) -> np.ndarray:
     """Return the scores of a query's hits, best first, (n,) float64."""
-    try:
-        scores = np.fromiter(hits.values(), np.float64, len(hits))
-    except (TypeError, ValueError):
-        scores = np.array([np.nan])
+    numeric = (float, int, np.floating, np.integer)
+    if not all(map(numeric.__contains__, set(map(type, hits.values())))):
+        hits = {doc_id: score if isinstance(score, numeric) else math.nan for doc_id, score in hits.items()}
+    scores = np.fromiter(hits.values(), np.float64, len(hits))
     if np.isnan(scores).any():
-        wrong = next(((doc_id, s) for doc_id, s in hits.items() if not isinstance(s, float | int) or s != s), None)
-        raise DataError(f"query {query_id!r}: a score is not a number: {wrong!r}")
+        wrong = next(doc_id for doc_id, score in hits.items() if score != score)
+        raise DataError(f"query {query_id!r}, document {wrong!r}: the score is not a number")
     scores.sort()
     return scores[::-1]
 
@@ -265,7 +272,7 @@ def _laid_out(
     found = [doc_id for doc_id in numbers if doc_id in hits]
     if not found or not length:
         return rows
-    scores = np.array([hits[doc_id] for doc_id in found])
+    scores = np.array([hits[doc_id] for doc_id in found], np.float64)
     above = np.searchsorted(-descending, -scores, side="left")
     after = np.searchsorted(-descending, -scores, side="right")
     if (after - above > 1).any():
@@ -288,6 +295,10 @@ def _values(measure: Measure, judged: Sequence[np.ndarray], laid_out: Sequence[n
     asked = [n for n, rows in enumerate(judged) if len(laid_out[n]) and _any(rows, measure.level)]
     if not asked:
         return values
+    if measure.name == "ndcg_burges" and max(rows[:, 1].max() for rows in judged if len(rows)) > _LARGEST_EXPONENT:
+        raise DataError(
+            f"{measure}: 2^grade is no number for grades above {_LARGEST_EXPONENT}; take ndcg, or map grades"
+        )
     kernel = _kernel(measure.name)
     grades = [judged[n] for n in asked]
     if measure.name == "bpref":
@@ -330,10 +341,6 @@ def _kernel(name: str) -> Callable[..., np.ndarray]:
     return function
 
 
-def _count(things: Sequence[object], one: str, several: str) -> str:
-    return f"{len(things):,} {one if len(things) == 1 else several}"
-
-
 def _listed(query_ids: Sequence[str]) -> str:
-    shown = ", ".join(query_ids[:_SHOWN])
+    shown = ", ".join(shown_name(query_id) for query_id in query_ids[:_SHOWN])
     return shown if len(query_ids) <= _SHOWN else f"{shown} ..."

@@ -47,6 +47,7 @@ LANGUAGES: Mapping[str, Language] = {".py": Language("python", python_functions)
 _TEST_FOLDERS = frozenset({"test", "tests"})
 _TEST_FILE = re.compile(r"test_.*|.*_tests?\.\w+|tests?\.\w+|conftest\.py")
 _GENERATED_FILE = re.compile(r".*_pb2(_grpc)?\.py")
+_LINE = 200  # characters of a line that are looked at
 _GENERATED = re.compile(
     r"(?:#|//|\*|\"\"\").*(?:\bauto(?:matically)?[- ]?generated\b|\bgenerated (?:by|from|with|using|automatically)\b|"
     r"\bdo not (?:edit|modify)\b|@generated\b)",
@@ -235,7 +236,7 @@ class _Tree:
 
 
 def _is_generated(text: str) -> bool:
-    return any(map(_GENERATED.search, text.split("\n", HEAD_LINES)[:HEAD_LINES]))
+    return any(_GENERATED.search(line[:_LINE]) for line in text.split("\n", HEAD_LINES)[:HEAD_LINES])
 
 
 def _unequal(tree: _Tree) -> list[_Item]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from retrieval.errors import ConfigError, DataError
 from retrieval.eval.benchmark import Benchmark
 from retrieval.eval.evaluation import Evaluation, Rules, compared, counted
-from retrieval.eval.measures import parse_measures
+from retrieval.eval.measures import Measure
 from retrieval.eval.profiles import Profile
 from retrieval.ranking import Hit, followed, ranked
 
@@ -68,11 +68,17 @@ def evaluate_retriever(
     documents = getattr(retriever, "documents", None)
     depth = _depth(rules, pool, k, documents)
     held = _held(retriever, qrels)
+    if lost := [query_id for query_id in qrels if query_id not in benchmark.queries]:
+        raise DataError(
+            f"benchmark {benchmark.card.name}: {len(lost)} judged queries have no text, such as {lost[0]!r}"
+        )
     stages = _Stages(retriever, depth, rerank_depth, rules.ignore_identical_ids)
     for number, (query_id, grades) in enumerate(qrels.items(), 1):
         stages.ask(query_id, benchmark.queries[query_id], grades, pool.get(query_id))
         if progress is not None:
             progress(number, len(qrels))
+    if stages.identical:
+        notices.append(f"{stages.identical:,} hits had the id of their query and were left out")
     notices += _blind(rules, depth, pool, documents)
     seconds = {"retrieve": stages.retrieve_seconds}
     systems = [rules.system("first stage", qrels, stages.first, held, seconds)]
@@ -90,7 +96,7 @@ def evaluate_retriever(
             "re-ordered hits" if stages.two else "hits that a ceiling re-orders": f"{min(rerank_depth, depth):,}",
         },
         systems=tuple(systems),
-        comparisons=compared(systems, metrics=_movable(rules.metrics, rerank_depth)),
+        comparisons=compared(systems, metrics=_movable(rules.measures, rerank_depth)),
         ceiling=rules.scores(qrels, ideal).means(),
         queries={query_id: benchmark.queries[query_id] for query_id in qrels},
         notices=(*notices, *counted(systems)),
@@ -112,6 +118,7 @@ class _Stages:
         self.second: dict[str, dict[str, float]] = {}
         self.retrieve_seconds: list[float] = []
         self.rerank_seconds: list[float] = []
+        self.identical = 0  # hits left out since they have their query's id
         self._ids: dict[str, str] = {}  # equal ids share one string
         self._filters: dict[int, Any] = {}  # by the identity of a pool, which many queries share
 
@@ -119,13 +126,17 @@ class _Stages:
         options: dict[str, Any] = {"rerank": False} if self.two else {}
         if pool is not None:
             options["where"] = self._filter(pool)
-        if not self.first:  # loads the encoder, which is no query's time
-            self.retriever.search(text, 1, **options)
+        if not self.first:  # loads the models, which is no query's time
+            found = self.retriever.search(text, 1, **options)
+            if self.two:
+                self.retriever.rerank(text, found)
         start = time.perf_counter()
         hits = self.retriever.search(text, self.k + self.ignore_identical_ids, **options)
         self.retrieve_seconds.append(time.perf_counter() - start)
         if self.ignore_identical_ids:
-            hits = [hit for hit in hits if hit.doc_id != query_id][: self.k]
+            others = [hit for hit in hits if hit.doc_id != query_id]
+            self.identical += len(hits) - len(others)
+            hits = others[: self.k]
         scores = {self._ids.setdefault(hit.doc_id, hit.doc_id): float(hit.score) for hit in hits}
         self.first[query_id] = _seen(scores, grades)
         if not self.two:
@@ -154,8 +165,7 @@ def _seen(scores: dict[str, float], grades: Mapping[str, int]) -> dict[str, floa
 
 def _depth(rules: Rules, pool: Mapping[str, Collection[str]], k: int | None, documents: int | None) -> int:
     """Decide how many hits each query gets."""
-    measures = parse_measures(rules.metrics)
-    deepest = max(measure.k for measure in measures)
+    deepest = max(measure.k for measure in rules.measures)
     if k is not None:
         if k < max(deepest, 1):
             raise ConfigError(f"k is {k}, but a metric looks at {deepest} hits; expected at least as many")
@@ -167,7 +177,7 @@ def _depth(rules: Rules, pool: Mapping[str, Collection[str]], k: int | None, doc
             raise ConfigError(f"profile {rules.profile.name} ranks all documents, whose number is not known; give k")
         wanted = max(rules.profile.depth or documents or 0, deepest)
     else:
-        wanted = max(deepest, _UNCUT if any(measure.k == 0 for measure in measures) else _LEAST)
+        wanted = max(deepest, _UNCUT if any(measure.k == 0 for measure in rules.measures) else _LEAST)
     return wanted if documents is None else max(min(wanted, documents), 1)
 
 
@@ -185,10 +195,9 @@ def _held(retriever: Searcher, qrels: Mapping[str, Mapping[str, int]]) -> set[st
     return held
 
 
-def _movable(metrics: Sequence[str], rerank_depth: int) -> list[str]:
+def _movable(measures: Sequence[Measure], rerank_depth: int) -> list[str]:
     """Return the metrics that a re-ordering of the first hits can change: not those that only count what is found."""
     unordered = ("recall", "precision", "hit_rate")
-    measures = parse_measures(metrics)
     return [str(m) for m in measures if m.name not in unordered or 0 < m.k < rerank_depth]
 
 
@@ -196,12 +205,11 @@ def _blind(rules: Rules, depth: int, pool: Mapping[str, Collection[str]], docume
     """Say which metrics see less of the documents, or more of them, than a reader may think."""
     if pool or documents is None:
         return []
-    measures = parse_measures(rules.metrics)
     said = []
-    uncut = [str(measure) for measure in measures if measure.k == 0]
+    uncut = [str(measure) for measure in rules.measures if measure.k == 0]
     if uncut and depth < documents:
         said.append(f"{', '.join(uncut)} without a cut-off: the first {depth:,} hits of each query count (-k)")
-    wide = [str(measure) for measure in measures if measure.name == "recall" and measure.k * 5 > documents]
+    wide = [str(measure) for measure in rules.measures if measure.name == "recall" and measure.k * 5 > documents]
     if wide:
         said.append(f"{', '.join(wide)}: of only {documents:,} documents, which makes it easy")
     return said

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from retrieval.lines import is_encodable
+
 MIN_WORDS = 3
 MAX_WORDS = 60
+_LOOKED_AT = 4_000  # characters of a documentation; far more than a query of MAX_WORDS takes
 
 # Two characters of a script without blanks count as a word.
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\W\d_]+")
@@ -56,7 +59,9 @@ def summary(documentation: str) -> Summary:
     Unusable are: fewer than `MIN_WORDS` words, more than `MAX_WORDS`, templates whose text is put in at run time,
     and what says nothing of the function itself ("See ...", "Same as ...", "Deprecated ...", "TODO ...").
     """
-    text = _plain(" ".join(_first_paragraph(documentation)))
+    text = _plain(" ".join(_first_paragraph(documentation[:_LOOKED_AT])))
+    if not is_encodable(text):
+        return Summary(text="", unusable="no Unicode text")
     if _words(text) > MAX_WORDS:
         text = _SENTENCE_END.split(text, maxsplit=1)[0]
     if not text:

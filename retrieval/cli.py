@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import sys
 from typing import Any
@@ -52,6 +53,9 @@ def main(ctx: click.Context, config: str | None, verbose: bool) -> None:
     retrieve query my-index "how do I rotate the log files?"
     retrieve evaluate --index my-index --benchmark my-benchmark
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown as an escape
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
     logging.getLogger("retrieval").setLevel(logging.INFO if verbose else logging.WARNING)
     if config is not None:

@@ -104,8 +104,12 @@ def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
 
 def followed(head: Mapping[str, float], tail: Iterable[str]) -> dict[str, float]:
     """Put documents below others, in the order given: their scores are made up so that it is kept."""
-    floor = min(head.values(), default=0.0)
-    return {**head, **{doc_id: floor - rank for rank, doc_id in enumerate(tail, 1)}}
+    scores = dict(head)
+    last = min(head.values(), default=0.0)
+    for doc_id in tail:
+        last = min(last - 1, math.nextafter(last, -math.inf))  # where numbers are so large that 1 less is the same
+        scores[doc_id] = last
+    return scores
 
 
 def best_passages(candidates: Iterable[Candidate]) -> list[Candidate]:

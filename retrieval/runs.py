@@ -93,13 +93,10 @@ def write_run(target: str | Path | BinaryIO, run: Mapping[str, Mapping[str, floa
         DataError: An id the format cannot hold, or a score that is no number; or the file cannot be written.
         ConfigError: A tag that is empty or holds blanks, or a file that ends in `.zst`.
     """
-    if not _fits_run(tag):
-        raise ConfigError(f"run tag {tag!r}: expected one word without blanks")
+    check_target(target, tag)
     if not isinstance(target, str | Path):
         target.writelines(_run_lines(run, tag))
         return
-    if str(target).endswith(".zst"):
-        raise ConfigError(f"{target}: runs are written plain or as .gz; give another name")
     with atomic_write(target) as stream:
         if str(target).endswith(".gz"):
             # No name and no time inside: the same run gives the same bytes.
@@ -107,6 +104,18 @@ def write_run(target: str | Path | BinaryIO, run: Mapping[str, Mapping[str, floa
                 packed.writelines(_run_lines(run, tag))
         else:
             stream.writelines(_run_lines(run, tag))
+
+
+def check_target(target: str | Path | BinaryIO, tag: str) -> None:
+    """Refuse what `write_run` would refuse, before the run is made.
+
+    Raises:
+        ConfigError: A tag that is empty or holds blanks, or a file that ends in `.zst`.
+    """
+    if not _fits_run(tag):
+        raise ConfigError(f"run tag {tag!r}: expected one word without blanks")
+    if str(target).endswith(".zst"):
+        raise ConfigError(f"{target}: runs are written plain or as .gz; give another name")
 
 
 def _run_lines(run: Mapping[str, Mapping[str, float]], tag: str) -> Iterator[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +96,7 @@ def test_both_stages_are_scored_and_compared_query_by_query() -> None:
     assert second.scores.by_query("mrr@10") == {"p": 1 / 3, "q": 1 / 3, "r": 1 / 2}
     assert list(second.run["p"]) == ["b", "c", "a"]
     assert second.run["p"]["a"] < second.run["p"]["c"]
-    assert retriever.reranked == [2, 2, 2]
+    assert retriever.reranked == [1, 2, 2, 2]  # the first loads the model
     # an ideal order of the first two finds r at once, and no more
     assert found.ceiling == {"mrr@10": (1 / 3 + 1 / 3 + 1) / 3, "recall@2": 1 / 3}
     (mrr,) = found.comparisons  # recall@2 is the same whatever the order of the first two
@@ -197,7 +199,8 @@ def test_hits_with_the_query_s_own_id_leave_before_the_cut_and_the_reranker() ->
     judged = benchmark({"q": {"a": 1}})
     found = evaluate_retriever(retriever, judged, "mrr@10", k=10, ignore_identical_ids=True)
     assert [system.scores.mean("mrr@10") for system in found.systems] == [1 / 2, 1.0]
-    assert (retriever.asked[-1][1], retriever.reranked) == (11, [2])
+    assert (retriever.asked[-1][1], retriever.reranked[1:]) == (11, [2])
+    assert "1 hits had the id of their query and were left out" in found.notices
     assert "Hits that have the id of their query are left out." in found.rules
     kept = evaluate_retriever(fake({"q": "q b a"}), judged, "mrr@10")
     assert kept.systems[0].scores.mean("mrr@10") == 1 / 3
@@ -244,6 +247,17 @@ def test_a_profile_applies_to_runs_too() -> None:
         .scores.mean("ndcg@10")
         == 1.0
     )  # as BEIR does, without the query itself
+
+
+def test_a_level_in_a_name_stays_under_another_level_for_all() -> None:
+    qrels, runs = {"q": {"a": 1, "b": 2}}, {"one": {"q": {"a": 2.0, "b": 1.0}}}
+    found = evaluate_runs(qrels, runs, "mrr@10-l1,mrr@10,ndcg@10", relevance_level=2).systems[0]
+    assert found.scores.means() == {
+        "mrr@10": 1.0,
+        "mrr@10-l2": 0.5,
+        "ndcg@10": pytest.approx((1 + 2 * LOG3) / (2 + LOG3)),
+    }
+    assert found.recall == {1: 0.0, 2: 1.0}  # of what is relevant at that level
 
 
 def test_a_metric_that_looks_deeper_than_a_run_is_told() -> None:
@@ -377,6 +391,42 @@ def test_runs_are_compared_and_fused(folder: Path, tmp_path: Path) -> None:
 )
 def test_wrong_use_is_told_before_anything_is_read(arguments: list[str], words: str) -> None:
     assert words in run(*arguments, code=2).stderr
+
+
+def test_no_command_writes_over_what_it_reads_or_where_it_cannot(folder: Path, tmp_path: Path) -> None:
+    qrels, one, two = folder / "bench/qrels/dev.tsv", tmp_path / "one.run", tmp_path / "two.run"
+    for path in (one, two):
+        path.write_text("q1 Q0 d2 1 2 t\n")
+    index = ("--index", folder / "index", "--benchmark", folder / "bench")
+    for arguments, words in (
+        (["evaluate", qrels, one, "--report", one], "is read or written"),
+        (["evaluate", qrels, one, "--report", qrels], "is read or written"),
+        (["compare", qrels, one, two, "--report", two], "is read or written"),
+        (["fuse", one, two, "--output", one], "is read or written"),
+        (
+            ["evaluate", *index, "--report", tmp_path / "r", "--output-run", tmp_path / "r"],
+            "is read or written",
+        ),
+        (["evaluate", *index, "--report", tmp_path / "nowhere/r.html"], "there is no folder"),
+        (["evaluate", *index, "--output-run", tmp_path / "a.zst"], "plain or as .gz"),
+        (["evaluate", *index, "--output-run", tmp_path / "a", "--run-tag", "a b"], "one word"),
+    ):
+        ran = run(*arguments, code=1)
+        assert words in ran.stderr, arguments
+        assert ran.stdout == ""
+    assert one.read_text() == "q1 Q0 d2 1 2 t\n"
+
+
+def test_runs_may_come_and_go_by_standard_streams(folder: Path, tmp_path: Path) -> None:
+    qrels, one = folder / "bench/qrels/dev.tsv", tmp_path / "one.run"
+    one.write_text("q1 Q0 d2 1 2 t\n")
+    command = [sys.executable, "-c", "from retrieval.cli import main; main()"]
+    fuse = subprocess.run([*command, "fuse", one, one, "--output", "-"], capture_output=True, check=True)
+    assert fuse.stdout.startswith(b"q1 Q0 d2 1 ")
+    ran = subprocess.run(
+        [*command, "evaluate", qrels, "-", "-m", "mrr"], input=fuse.stdout, capture_output=True, check=True
+    )
+    assert ran.stdout == b"mrr\t1.0000\n"
 
 
 def test_an_unreadable_metric_or_file_is_one_line(folder: Path, tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ def test_several_names_come_in_one_text_or_many_and_each_once():
     )
 
 
+def test_measures_stay_as_they_are():
+    assert parse_measures([Measure("mrr", 10, 1), "map"], level=2) == (Measure("mrr", 10, 1), Measure("map", 0, 2))
+
+
 def test_a_level_for_all_leaves_ndcg_alone():
     # as trec_eval's -l: the track's usual "nDCG graded, all others from grade 2"
     names = parse_measures("ndcg@10 ndcg_burges ndcg@5-l3 map mrr-l3", level=2)
@@ -55,6 +59,8 @@ def test_a_level_for_all_leaves_ndcg_alone():
         ("ndcg@0", "at least 1"),
         ("ndcg@-1", "no metric"),
         ("ndcg@10@5", "no metric"),
+        ("precision@99999999999999999999", "no metric"),
+        ("ndcg@" + "9" * 5000, "no metric"),
         ("bpref@10", "no cut-off"),
         ("precision", "needs a cut-off"),
         ("mrr@10-l0", "at least 1"),

@@ -217,13 +217,40 @@ def test_metrics_asked_for_together_and_alone_are_equal():
         ({"q": {"a": math.inf}}, {"q": {"a": 1.0}}, "grade inf"),
         ({"q": {"a": None}}, {"q": {"a": 1.0}}, "grade None"),
         ({"q": {"a": "1"}}, {"q": {"a": 1.0}}, "grade '1'"),
-        ({"q": {"a": 1}}, {"q": {"a": 1.0, "b": math.nan}}, r"'q': a score is not a number: \('b', nan\)"),
-        ({"q": {"a": 1}}, {"q": {"a": None}}, r"'q': a score is not a number: \('a', None\)"),
+        ({"q": {"a": 10**400}}, {"q": {"a": 1.0}}, "too large to be a gain"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0, "b": math.nan}}, "'q', document 'b': the score is not a number"),
+        ({"q": {"a": 1}}, {"q": {"b": np.float32(1), "a": math.nan}}, "'q', document 'a': the score is not a number"),
+        ({"q": {"a": 1}}, {"q": {"a": None}}, "'q', document 'a': the score is not a number"),
+        ({"q": {"a": 1}}, {"q": {"a": "1.0"}}, "'q', document 'a': the score is not a number"),
     ],
 )
 def test_what_cannot_be_scored_is_named(qrels, run, words):
     with pytest.raises(DataError, match=words):
         evaluate(qrels, run)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64, np.int32, np.float16, np.float32, int, float])
+def test_scores_may_be_numbers_of_any_kind(kind):
+    assert means({"q": {"a": 1}}, {"q": {"a": kind(3), "b": kind(1)}}, "mrr") == [1.0]
+    assert means({"q": {"a": 1}}, {"q": {"a": 2**63 + 2**12, "b": kind(1)}}, "mrr") == [1.0]
+
+
+def test_grades_that_an_exponential_gain_cannot_hold_are_refused():
+    qrels, run = {"q": {"a": 2000, "b": 1}}, {"q": {"b": 2.0, "a": 1.0}}
+    assert means(qrels, run, "ndcg@10") == pytest.approx([(1 + 2000 * LOG3) / (2000 + LOG3)])
+    with pytest.raises(DataError, match=r"ndcg_burges@10: 2\^grade is no number for grades above 1000"):
+        evaluate(qrels, run, "ndcg_burges@10")
+
+
+def test_a_query_whose_only_hit_is_itself_has_none():
+    scores = evaluate({"q": {"a": 1}, "p": {"a": 1}}, {"q": {"q": 1.0}, "p": {"a": 1.0}}, ignore_identical_ids=True)
+    assert scores.counts.without_hits == ("q",)
+
+
+def test_notices_keep_strange_ids_on_one_line():
+    scores = evaluate({"a\n\x1b[31m": {"x": 1}, "b": {"x": 1}}, {"b": {"x": 1.0}}, "mrr")
+    (notice,) = scores.counts.notices()
+    assert notice.isprintable() and "\\x1b" in notice
 
 
 def test_an_unknown_metric_is_named_before_anything_is_read():

@@ -155,6 +155,21 @@ def test_functions_without_a_usable_summary_are_documents_only(tmp_path):
     check_promises(tmp_path / "out")
 
 
+def test_one_odd_function_does_not_stop_the_others(tmp_path):
+    body = "\n".join(f"    total += {n} * value" for n in range(4))
+    deep = "+".join(["1"] * 900)
+    odd = (
+        f'@register({deep})\ndef one(value):\n    """Add up the first of all things."""\n    total = 1\n{body}\n'
+        f'    return total\n\n\ndef two(value):\n    """Add \\ud800 up to the second thing."""\n    total = 2\n{body}\n'
+        "    return total\n"
+    )
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "odd.py").write_text(odd)
+    report = make_benchmark(tmp_path / "src", tmp_path / "out")
+    assert (report.documents, sum(report.pairs.values())) == (2, 1)
+    assert report.no_query == {"no Unicode text": 1}
+
+
 def test_of_equal_functions_the_first_in_path_order_stays(tmp_path):
     copies = {name: function("f", doc, 1) for name, doc in {"b.py": "Second of all.", "a.py": "First of all."}.items()}
     copies["c.py"] = function("g", "Third of all.", 1)  # another name, another function

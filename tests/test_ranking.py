@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.ranking import Candidate, Hit, best_passages, ordered
+from retrieval.ranking import Candidate, Hit, best_passages, followed, ordered, ranked
 
 CANDIDATES = st.lists(
     st.builds(
@@ -22,6 +22,14 @@ CANDIDATES = st.lists(
     ),
     max_size=30,
 )
+
+
+def test_documents_that_follow_stay_below_in_their_order_whatever_the_scores() -> None:
+    for last in (0.5, -3.0, 1e17, -1e17, 1e300):
+        scores = followed({"b": last, "a": last + 1}, ["z", "c", "y"])
+        assert [doc_id for doc_id, _ in ranked(scores)][-3:] == ["z", "c", "y"]
+        assert scores["b"] == last
+    assert list(followed({}, "ab")) == ["a", "b"]
 
 
 def before(one: Candidate, other: Candidate) -> int:

@@ -12,6 +12,7 @@ import click
 from retrieval.commands.options import (
     DEVICE,
     RERANKER,
+    check_outputs,
     open_retriever,
     set_by_user,
     standard_stream,
@@ -96,6 +97,8 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
     retrieve evaluate --index my-index --benchmark my-benchmark --reranker ./my-reranker --report report.html
     retrieve evaluate qrels.tsv --index my-index --queries queries.jsonl
     """
+    from retrieval.runs import check_target
+
     sources = {"QRELS": qrels, "RUN": run, "--index": index} | {f"--{n}": options[n] for n in ("benchmark", "queries")}
     mode = tuple(name for name, value in sources.items() if value is not None)
     if mode not in _MODES:
@@ -107,8 +110,13 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
         raise click.UsageError(f"{unused[0]} does nothing with {' and '.join(mode)}")
     if options["by_query"] and form != "table":
         raise click.UsageError(f"--by-query prints lines, which --format {form} has no place for (json has all values)")
+    if options["output_run"] is not None:
+        check_target(options["output_run"], options["run_tag"])
+    check_outputs([options["report"], options["output_run"]], [qrels, run, options["queries"]])
     evaluation = _of_run(str(qrels), str(run), options) if index is None else _of_index(qrels, index, options)
     _print(evaluation, form, options["report"], brief=index is None, by_query=options["by_query"])
+    if options["output_run"] is not None:  # last: what was found is printed, should an id not fit a run
+        _write_run(evaluation.systems[-1].run, options["output_run"], options["run_tag"])
 
 
 # What can be evaluated, and the options that then do nothing.
@@ -139,10 +147,9 @@ def _rules(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_index(qrels: str | None, index: str, options: Mapping[str, Any]) -> Evaluation:
-    from retrieval.console import counting, say
+    from retrieval.console import counting
     from retrieval.eval.benchmark import Benchmark
     from retrieval.eval.stages import evaluate_retriever
-    from retrieval.runs import write_run
 
     if qrels is None:
         benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
@@ -150,7 +157,7 @@ def _of_index(qrels: str | None, index: str, options: Mapping[str, Any]) -> Eval
         benchmark = Benchmark.from_files(options["queries"], qrels)
     retriever = open_retriever(index, options)
     with counting("queries") as show:
-        evaluation = evaluate_retriever(
+        return evaluate_retriever(
             retriever,
             benchmark,
             k=options["k"],
@@ -158,11 +165,14 @@ def _of_index(qrels: str | None, index: str, options: Mapping[str, Any]) -> Eval
             progress=show,
             **_rules(options),
         )
-    if options["output_run"] is not None:
-        run = evaluation.systems[-1].run
-        write_run(standard_stream(options["output_run"], "/dev/stdout"), run, options["run_tag"])
-        say(f"{len(run):,} queries, {sum(map(len, run.values())):,} hits, written to {options['output_run']}")
-    return evaluation
+
+
+def _write_run(run: Mapping[str, Mapping[str, float]], path: str, tag: str) -> None:
+    from retrieval.console import say
+    from retrieval.runs import write_run
+
+    write_run(standard_stream(path, "/dev/stdout"), run, tag)
+    say(f"{len(run):,} queries, {sum(map(len, run.values())):,} hits, written to {path}")
 
 
 @click.command("compare")
@@ -186,6 +196,7 @@ def compare_command(qrels: str, runs: Sequence[str], form: str, report: str | No
 
     if len(runs) < 2:
         raise click.UsageError("give at least two runs; `retrieve evaluate` scores one")
+    check_outputs([report], [qrels, *runs])
     named = dict(zip(_names(runs), runs, strict=True))
     evaluation = evaluate_runs(
         read_qrels(qrels),
@@ -250,26 +261,32 @@ def make_benchmark_command(source: str, out: str, as_json: bool, **options: Any)
     say(f"written to {out}; next: retrieve build-index {out} INDEX")
     say(f"                 and: retrieve evaluate --index INDEX --benchmark {out}")
     if as_json:
-        click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+        click.echo(json.dumps(report.to_dict()))
 
 
 def _print(
     evaluation: Evaluation, form: str, report: str | None, *, brief: bool = False, by_query: bool = False
 ) -> None:
     from retrieval.console import say
-    from retrieval.eval.report import html_report, markdown_report, text_report
+    from retrieval.eval.report import html_report, markdown_report
     from retrieval.files import atomic_write
 
+    if form == "json":
+        click.echo(json.dumps(evaluation.to_dict(), allow_nan=False))
+    elif form == "markdown":
+        click.echo(markdown_report(evaluation), nl=False)
+    else:
+        _print_lines(evaluation, brief=brief, by_query=by_query)
     if report is not None:
         with atomic_write(report) as stream:
             stream.write(html_report(evaluation).encode())
         say(f"report written to {report}")
-    if form == "json":
-        click.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False, allow_nan=False))
-        return
-    if form == "markdown":
-        click.echo(markdown_report(evaluation), nl=False)
-        return
+
+
+def _print_lines(evaluation: Evaluation, *, brief: bool, by_query: bool) -> None:
+    from retrieval.console import say
+    from retrieval.eval.report import text_report
+
     for line in () if brief else (evaluation.title, *(f"{name}: {value}" for name, value in evaluation.facts.items())):
         say(line)
     for notice in evaluation.notices:

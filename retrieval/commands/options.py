@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from retrieval.errors import ConfigError
 
 if TYPE_CHECKING:
     from retrieval.retriever import Retriever
@@ -98,6 +101,23 @@ def chosen(options: Mapping[str, Any], settings: Any) -> dict[str, Any]:
 def standard_stream(path: str, device: str) -> str:
     """Let `-` stand for a standard stream: `/dev/stdin` or `/dev/stdout`."""
     return device if path == "-" else path
+
+
+def check_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
+    """Refuse, before any work, a file to write that is one to read, or that cannot be written.
+
+    Raises:
+        ConfigError: Two names of one file, or no such folder.
+    """
+    read = [Path(path) for path in inputs if path not in (None, "-")]
+    for output in (Path(path) for path in outputs if path not in (None, "-")):
+        for path in read:
+            same = output.samefile(path) if output.exists() and path.exists() else output.resolve() == path.resolve()
+            if same and not output.is_char_device():
+                raise ConfigError(f"{output} is read or written by this command already; give another file")
+        if not output.parent.is_dir():
+            raise ConfigError(f"{output}: there is no folder {output.parent}")
+        read.append(output)
 
 
 def set_by_user(*names: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,13 +13,13 @@ from retrieval.commands.options import (
     DEVICE,
     FIELDS,
     RERANKER,
+    check_outputs,
     chosen,
     document_settings,
     open_retriever,
     set_by_user,
     standard_stream,
 )
-from retrieval.errors import ConfigError
 from retrieval.fusion import METHODS, NORMALIZATIONS
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
 
     if sum(given is not None for given in (text, queries, vectors)) != 1:
         raise click.UsageError("give one of TEXT, --queries and --vectors")
+    check_outputs([options["output"]], [queries, vectors])
     shown: Mapping[str, str | None]
     asked: Any  # texts or vectors
     if vectors is None:
@@ -161,8 +161,7 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     from retrieval.reranking import passages_of, rerank_run, within_depth
     from retrieval.runs import read_run, write_run
 
-    if Path(output).exists() and Path(output).samefile(run):
-        raise ConfigError(f"--output {output} is the run itself; give another file")
+    check_outputs([output], [run, queries, corpus])
     first, texts_of_queries = read_run(run), read_queries(queries)
     documents = document_settings(options)
     texts = passages_of(within_depth(first, options["depth"]), corpus, documents=documents)
@@ -221,6 +220,7 @@ def fuse_command(runs: Sequence[str], weights: str | None, output: str, run_tag:
         shares = None if weights is None else [float(weight) for weight in weights.split(",")]
     except ValueError:
         raise click.UsageError(f"--weights {weights}: expected numbers with commas between") from None
+    check_outputs([output], runs)
     fused = fuse([read_run(standard_stream(run, "/dev/stdin")) for run in runs], weights=shares, **options)
     write_run(standard_stream(output, "/dev/stdout"), fused, run_tag)
     hits = sum(map(len, fused.values()))
