@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from retrieval.eval.markup import clean, columns, cut, html_text, markdown_text
 from retrieval.eval.svg import dark_colours
 
 _TOOLTIP = 2000  # half-width characters
 _TERMINAL_TEXT = 60  # half-width characters of a cell of words
-_TERMINAL = 100  # half-width characters of a line of prose
+_TERMINAL = 100  # half-width characters of a line
+_COLUMNS = 7  # of a table on a page, if it can be turned
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,33 @@ class Table:
         rows: As long as the header.
         words: How many columns, from the left, are text; the others are numbers.
         caption: What it shows; may be empty.
+        turned: What heads the first column where rows and columns change places because there are more columns than
+            fit; empty: they never do.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
     words: int = 1
     caption: str = ""
+    turned: str = ""
+
+    def turn(self) -> Table:
+        """Return the table with rows and columns changed."""
+        names, *columns = zip(self.header, *self.rows, strict=True)
+        header = (self.turned, *(name if isinstance(name, str) else name.text for name in names[1:]))
+        return replace(self, header=header, rows=columns, turned="")
+
+    def on_page(self) -> Table:
+        """Return the table as it stands on a page: turned, where it is wide and not as long."""
+        wide = len(self.header) > _COLUMNS and len(self.rows) + 1 < len(self.header)
+        return self.turn() if self.turned and wide else self
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Tables that stand side by side where there is room."""
+
+    tables: Sequence[Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +93,7 @@ class Section:
     """A heading and what follows it; a string is a paragraph."""
 
     heading: str
-    parts: Sequence[str | Table | Bullets | Figures]
+    parts: Sequence[str | Table | Beside | Bullets | Figures]
     aside: bool = False  # stands out from the page
 
 
@@ -107,7 +129,7 @@ def _html_section(section: Section) -> str:
     return f"<section{kind}>\n<h2>{html_text(section.heading)}</h2>\n{parts}\n</section>"
 
 
-def _html_part(part: str | Table | Bullets | Figures) -> str:
+def _html_part(part: str | Table | Beside | Bullets | Figures) -> str:
     if isinstance(part, str):
         return f"<p>{html_text(part)}</p>"
     if isinstance(part, Bullets):
@@ -115,6 +137,12 @@ def _html_part(part: str | Table | Bullets | Figures) -> str:
     if isinstance(part, Figures):
         plots = (f"<figure><figcaption>{html_text(caption)}</figcaption>{svg}</figure>" for caption, svg in part.items)
         return '<div class="figures">\n' + "\n".join(plots) + "\n</div>"
+    if isinstance(part, Beside):
+        return '<div class="beside">\n' + "\n".join(map(_html_table, part.tables)) + "\n</div>"
+    return _html_table(part.on_page())
+
+
+def _html_table(part: Table) -> str:
     caption = f"<caption>{html_text(part.caption)}</caption>" if part.caption else ""
     header = ""
     if part.header:
@@ -152,11 +180,14 @@ def markdown_page(title: str, subtitle: str, sections: Iterable[Section]) -> str
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown_part(part: str | Table | Bullets) -> str:
+def _markdown_part(part: str | Table | Beside | Bullets) -> str:
     if isinstance(part, str):
         return markdown_text(part)
     if isinstance(part, Bullets):
         return "\n".join(f"- {markdown_text(item)}" for item in part.items)
+    if isinstance(part, Beside):
+        return "\n\n".join(map(_markdown_part, part.tables))
+    part = part.on_page()
     header = part.header or ["", ""]
     rules = ["---" if place < part.words else "---:" for place in range(len(header))]
     rows = [
@@ -183,22 +214,34 @@ def text_page(sections: Iterable[Section]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _text_part(part: str | Table | Bullets) -> str:
+def _text_part(part: str | Table | Beside | Bullets) -> str:
     if isinstance(part, str):
         return textwrap.fill(clean(part), _TERMINAL)
     if isinstance(part, Bullets):
         return "\n".join(textwrap.fill(clean(f"- {item}"), _TERMINAL, subsequent_indent="  ") for item in part.items)
+    if isinstance(part, Beside):
+        return "\n\n".join(map(_text_part, part.tables))
+    lines = _text_lines(part)
+    if part.turned and _width(lines) > _TERMINAL:
+        lines = min(lines, _text_lines(part.turn()), key=_width)
+    return "\n".join(([clean(part.caption)] if part.caption else []) + lines)
+
+
+def _width(lines: Sequence[str]) -> int:
+    return max(map(columns, lines))
+
+
+def _text_lines(part: Table) -> list[str]:
     rows = [[clean(name) for name in part.header]] if part.header else []
     rows += [[_text_cell(cell, place < part.words) for place, cell in enumerate(row)] for row in part.rows]
     widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    return [
         "  ".join(
             text + " " * (width - columns(text)) if place < part.words else " " * (width - columns(text)) + text
             for place, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
-    return "\n".join(([clean(part.caption)] if part.caption else []) + lines)
 
 
 def _text_cell(cell: Cell | str, words: bool) -> str:
@@ -208,19 +251,21 @@ def _text_cell(cell: Cell | str, words: bool) -> str:
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2128;--muted:#59626d;--line:#d4d9e0;--faint:#eef1f4;--page:#fff;
---note:#fff8e6;--edge:#c98a00}
+--note:#fff8e6;--edge:#c98a00;--rule:#f0e2bd}
 @media screen and (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--muted:#a0a8b4;--line:#3a424d;--faint:#222831;
---page:#14181e;--note:#2a2413;--edge:#d9a520}}
+--page:#14181e;--note:#2a2413;--edge:#d9a520;--rule:#453b1f}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:1rem/1.5 system-ui,-apple-system,"Segoe UI",
 "Helvetica Neue",Arial,sans-serif;overflow-wrap:anywhere}
-main{max-width:1120px;margin:0 auto;padding:32px 24px 64px}
+main{max-width:1240px;margin:0 auto;padding:32px 24px 64px}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 4px;letter-spacing:-.01em}
 h2{font-size:1.25rem;line-height:1.3;margin:44px 0 12px}
 p{margin:8px 0;max-width:78ch}
 .subtitle,caption,small{color:var(--muted)}
 .aside{background:var(--note);border-left:4px solid var(--edge);padding:12px 20px;margin:28px 0 0;border-radius:2px}
 .aside h2{margin:0 0 4px;font-size:1rem}
+.aside ul{list-style:none;padding:0;margin:0}.aside li{padding:6px 0;margin:0;max-width:none}
+.aside li+li{border-top:1px solid var(--rule)}
 ul{margin:8px 0;padding-left:22px}
 li{margin:3px 0;max-width:90ch}
 .table{overflow-x:auto;margin:12px 0 20px}
@@ -236,8 +281,11 @@ tbody th{min-width:8em;max-width:44em}td[dir]{min-width:7em}
 thead .number{white-space:normal}
 .facts th{color:var(--muted)}
 small{font-size:.85em}
-.figures{columns:2 440px;column-gap:48px;margin:16px 0}
-figure{margin:0;padding:0 0 36px;break-inside:avoid}
+.beside{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:0 48px}
+.beside th,.beside td{padding-right:14px}
+.beside td[dir]{min-width:3em}
+.figures{columns:2 440px;column-gap:48px;margin:16px 0 -12px}.figures:has(figure:only-child){columns:auto}
+figure{margin:0;padding:0 0 24px;break-inside:avoid}
 figcaption{font-size:.95rem;font-weight:600;margin:0 0 12px;line-height:1.4}
 figure svg{display:block;width:100%;max-width:720px;height:auto}
 @media (max-width:520px){main{padding:20px 16px 40px}h1{font-size:1.5rem}figure svg{font-size:14px}}

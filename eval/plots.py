@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from retrieval.eval import svg
 from retrieval.eval.markup import columns, cut, fixed, milliseconds, signed
+from retrieval.eval.metrics import Scores
 from retrieval.eval.svg import CHARACTER, WIDTH, Scale, group, line, marker, number, text, tooltip
 
 ROW = 18  # user units
@@ -18,81 +17,68 @@ PLOT = 210  # height of the area of bars by query and of curves, user units
 MOST_BARS = 240  # of a plot by query; more queries share bars
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean and its 95 % confidence interval; NaN bounds where there is none."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-
-    @property
-    def bounded(self) -> bool:
-        """Whether there is an interval."""
-        return math.isfinite(self.low) and math.isfinite(self.high)
-
-    def __str__(self) -> str:
-        interval = f", 95 % confidence interval {fixed(self.low)} to {fixed(self.high)}" if self.bounded else ""
-        return f"{fixed(self.value)}{interval}"
-
-
 def metric_plot(
-    systems: Sequence[str], metrics: Mapping[str, Sequence[Estimate]], ceiling: Mapping[str, float] | None = None
+    systems: Mapping[str, Scores],
+    metrics: Sequence[str],
+    ceiling: Mapping[str, float] | None = None,
+    ceiling_of: str = "ideal re-ordering",
 ) -> str:
     """Plot each metric's mean and confidence interval, a row for each system.
 
     Args:
-        systems: Names.
-        metrics: By metric an estimate for each system, in their order; at least one finite.
-        ceiling: By metric, what an ideal re-ordering reaches; finite.
+        systems: Scores by name, at least one.
+        metrics: Which of theirs, at least one.
+        ceiling: By metric, what an ideal re-ordering reaches.
+        ceiling_of: What the legend says of it.
     """
     ceiling = {name: value for name, value in (ceiling or {}).items() if name in metrics}
     entries = [(group(at, line(-9, 0, 9, 0, width=2), marker(at, 0, 0)), name) for at, name in enumerate(systems)]
     if ceiling:
-        entries.append((group("ink", line(0, -8, 0, 8, width=1.5, dash="3 2")), "ceiling of any re-ordering"))
+        entries.append((group("ink", line(0, -8, 0, 8, width=1.5, dash="3 2")), ceiling_of))
     key, top = svg.legend(entries)
     top += 8
-    values = [value for row in metrics.values() for x in row for value in (x.value, x.low, x.high)]
-    values = [value for value in (*values, *ceiling.values()) if math.isfinite(value)]
+    intervals = [scores.interval(name) for scores in systems.values() for name in metrics]
+    values = [end for x in intervals for end in (x.low, x.high)] + list(ceiling.values())
     marks = svg.ticks(min(values), max(values))
     left = min(max(columns(name) for name in metrics), 22) * CHARACTER + 22
     scale = Scale(marks[0], marks[-1], left, WIDTH - 66)
     height = len(systems) * ROW + 14
     rows = [
-        _metric_rows(systems, name, row, scale, top + place * height, ceiling.get(name))
-        for place, (name, row) in enumerate(metrics.items())
+        _metric_rows(systems, name, scale, top + place * height, ceiling.get(name))
+        for place, name in enumerate(metrics)
     ]
     bottom = top + len(metrics) * height
     axis = svg.x_axis(scale, marks, top, bottom, "mean over queries, with 95 % confidence interval")
     spoken = "; ".join(
-        f"{name}: " + ", ".join(f"{system} {x}" for system, x in zip(systems, row, strict=True))
-        for name, row in metrics.items()
+        f"{metric}: " + ", ".join(f"{name} {_estimate(scores, metric)}" for name, scores in systems.items())
+        for metric in metrics
     )
     return svg.figure("Metrics by system", spoken, bottom + 44, key, axis, *rows)
 
 
-def _metric_rows(
-    systems: Sequence[str], metric: str, row: Sequence[Estimate], scale: Scale, top: float, ceiling: float | None
-) -> str:
+def _estimate(scores: Scores, metric: str) -> str:
+    interval = scores.interval(metric)
+    between = f"95 % confidence interval {fixed(interval.low)} to {fixed(interval.high)}"
+    return f"{fixed(scores.mean(metric))}, {between}"
+
+
+def _metric_rows(systems: Mapping[str, Scores], metric: str, scale: Scale, top: float, ceiling: float | None) -> str:
     height = len(systems) * ROW + 14
     parts = [group("grid", line(0, top, WIDTH, top))]
     parts.append(group("ink", text(0, top + height / 2, metric, bold=True, limit=22)))
     if ceiling is not None:
         at = scale(ceiling)
-        title = tooltip(f"{metric}: an ideal re-ordering of the candidates reaches {fixed(ceiling)}")
+        title = tooltip(f"{metric}: an ideal re-ordering reaches {fixed(ceiling)}")
         parts.append(group("ink", title, line(at, top + 3, at, top + height - 3, width=1.5, dash="3 2")))
-    best = max((x.value for x in row if math.isfinite(x.value)), default=math.nan)
-    for index, (system, estimate) in enumerate(zip(systems, row, strict=True)):
+    best = fixed(max(scores.mean(metric) for scores in systems.values())) if len(systems) > 1 else ""
+    for index, (system, scores) in enumerate(systems.items()):
         y = top + 7 + (index + 0.5) * ROW
-        parts.append(group("ink", text(WIDTH, y, fixed(estimate.value), anchor="end", bold=estimate.value == best)))
-        if not math.isfinite(estimate.value):
-            continue
-        whisker = ""
-        if estimate.bounded:
-            low, high = scale(estimate.low), scale(estimate.high)
-            whisker = line(low, y, high, y, width=2) + line(low, y - 3, low, y + 3) + line(high, y - 3, high, y + 3)
-        name = tooltip(f"{system}: {metric} {estimate}")
-        parts.append(group(index, name, whisker, marker(index, scale(estimate.value), y)))
+        mean, interval = scores.mean(metric), scores.interval(metric)
+        low, high = scale(interval.low), scale(interval.high)
+        whisker = line(low, y, high, y, width=2) + line(low, y - 3, low, y + 3) + line(high, y - 3, high, y + 3)
+        name = tooltip(f"{system}: {metric} {_estimate(scores, metric)}")
+        parts.append(group("ink", text(WIDTH, y, fixed(mean), anchor="end", bold=fixed(mean) == best)))
+        parts.append(group(index, name, whisker, marker(index, scale(mean), y)))
     return "".join(parts)
 
 
@@ -182,24 +168,21 @@ def _bars(values: np.ndarray, labels: Sequence[str], place: int, horizontal: Sca
     return group(place, upper), group(0, lower)
 
 
-def recall_plot(curves: Mapping[str, Mapping[int, float]], ceiling: float | None = None) -> str:
+def recall_plot(curves: Mapping[str, Mapping[int, float]]) -> str:
     """Plot recall against depth, on a logarithmic axis, a line for each system.
 
     Args:
-        curves: By system its recall by depth (in hits, from 1); none empty, all finite. An empty one keeps its
-            system's colour and is not drawn.
-        ceiling: Recall that no re-ordering of the first system's hits exceeds.
+        curves: By system its recall by depth (in hits, from 1), at least one. An empty one keeps its system's colour
+            and is not drawn.
     """
     drawn = [(at, name, sorted(curve.items())) for at, (name, curve) in enumerate(curves.items()) if curve]
     entries = [
         (group(at, line(-11, 0, 11, 0, width=2, dash=svg.dash(at)), marker(at, 0, 0)), name) for at, name, _ in drawn
     ]
-    if ceiling is not None:
-        entries.append((group("ink", line(-11, 0, 11, 0, width=1.5, dash="1 3")), f"ceiling {fixed(ceiling)}"))
     key, top = svg.legend(entries)
     top += 10
     bottom = top + PLOT
-    values = [recall for _, _, curve in drawn for _, recall in curve] + ([] if ceiling is None else [ceiling])
+    values = [recall for _, _, curve in drawn for _, recall in curve]
     marks = svg.ticks(min(values), max(values))
     depths = sorted({depth for _, _, curve in drawn for depth, _ in curve})
     left = _gutter(marks)
@@ -207,10 +190,6 @@ def recall_plot(curves: Mapping[str, Mapping[int, float]], ceiling: float | None
     horizontal = Scale(depths[0], depths[-1], left + 10, WIDTH - 20, log=True)
     axis = svg.x_axis(horizontal, _apart(depths, horizontal), top, bottom, "depth (hits)")
     parts = [axis, svg.y_axis(vertical, marks, left, WIDTH)]
-    if ceiling is not None:
-        title = tooltip(f"No re-ordering of these hits has a recall above {fixed(ceiling)}")
-        y = vertical(ceiling)
-        parts.append(group("ink", title, line(left, y, WIDTH, y, width=1.5, dash="1 3")))
     for at, name, curve in drawn:
         points = [(horizontal(depth), vertical(recall)) for depth, recall in curve]
         dots = (
@@ -236,16 +215,16 @@ def latency_plot(seconds: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     """Plot median and 95th percentile of the time a query takes, a bar for each system and stage.
 
     Args:
-        seconds: By system and stage the seconds of each query, finite. A system without stages keeps its colour and
-            is not drawn.
+        seconds: By system and stage the seconds of each query. A system without stages keeps its colour and is not
+            drawn.
     """
     rows = [
         (at, system, stage, *np.quantile(values, (0.5, 0.95)).tolist())
         for at, (system, stages) in enumerate(seconds.items())
         for stage, values in stages.items()
     ]
-    solid, light = (f'<rect x="-11" y="-5" width="22" height="10" fill="currentColor"{o}/>' for o in ("", _LIGHT))
-    key, top = svg.legend([(group("ink", solid), "median"), (group("ink", light), "95th percentile")])
+    drawn = [at for at, stages in enumerate(seconds.values()) if stages]
+    key, top = svg.legend([(_swatch(drawn, ""), "median"), (_swatch(drawn, _LIGHT), "95th percentile")])
     marks = svg.ticks(0.0, max(high for *_, high in rows) * 1000 or 1.0, 5)
     left = min(max(columns(stage) for _, _, stage, _, _ in rows), 20) * CHARACTER + 12
     scale = Scale(0, marks[-1], left, WIDTH - 160)
@@ -265,6 +244,19 @@ def latency_plot(seconds: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 
 _LIGHT = ' fill-opacity="0.35"'
+
+
+def _swatch(series: Sequence[int], opacity: str) -> str:
+    """Return a legend's symbol in the colours of several series, side by side."""
+    wide = 22 / len(series)
+    return "".join(
+        group(
+            colour,
+            f'<rect x="{number(-11 + place * wide)}" y="-5" width="{number(wide)}" height="10" fill="currentColor"'
+            f"{opacity}/>",
+        )
+        for place, colour in enumerate(series)
+    )
 
 
 def _latency(system: str, stage: str, median: float, high: float) -> str:

@@ -5,22 +5,41 @@ The same evaluation gives the same bytes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from retrieval import __version__
 from retrieval.eval.comparison import Comparison, differences
 from retrieval.eval.evaluation import Evaluation, System
-from retrieval.eval.markup import MISSING, clean, cut, fixed, milliseconds, probability, signed
+from retrieval.eval.markup import MISSING, clean, cut, fixed, many, milliseconds, probability, signed
 from retrieval.eval.metrics import Counts
-from retrieval.eval.page import Bullets, Cell, Figures, Section, Table, html_page, markdown_page, text_page
-from retrieval.eval.plots import Estimate, difference_plot, latency_plot, metric_plot, recall_plot
+from retrieval.eval.page import Beside, Bullets, Cell, Figures, Section, Table, html_page, markdown_page, text_page
+from retrieval.eval.plots import difference_plot, latency_plot, metric_plot, recall_plot
 
 SIGNIFICANT = 0.05
-SHOWN_QUERIES = 10  # that gained and lost most, each
-SHOWN_TEXT = 240  # half-width characters of a query's text
+MOST_METRICS = 8  # of a plot; tables have all
+_REORDERED = ("re-ordered hits", "hits that a ceiling re-orders")  # facts: how many hits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Form:
+    """How much a form of the report shows.
+
+    Attributes:
+        terminal: Whether it is what a command prints: no bold, no lists of queries for each of many systems.
+        queries: How many that gained most, that lost most, or that scored worst.
+        text: Half-width characters of a query's text.
+    """
+
+    terminal: bool
+    queries: int
+    text: int
+
+
+_PAGE = _Form(terminal=False, queries=10, text=160)
+_TERMINAL = _Form(terminal=True, queries=5, text=48)
 
 
 def html_report(evaluation: Evaluation) -> str:
@@ -35,17 +54,12 @@ def markdown_report(evaluation: Evaluation) -> str:
 
 def text_report(evaluation: Evaluation) -> str:
     """Return the numbers for a terminal: what was found, without facts, notices, counts and rules."""
-    return text_page(_findings(evaluation))
+    return text_page(_findings(evaluation, _TERMINAL))
 
 
 def _subtitle(evaluation: Evaluation) -> str:
-    queries, systems = evaluation.systems[0].scores.counts.queries, len(evaluation.systems)
-    names = "1 system" if systems == 1 else f"{systems} systems"
-    return f"{_many(queries, 'judged query', 'judged queries')} · {names} · retrieve-rerank {__version__}"
-
-
-def _many(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"
+    queries = many(evaluation.systems[0].scores.counts.queries, "judged query", "judged queries")
+    return f"{queries} · {many(len(evaluation.systems), 'system', 'systems')} · retrieve-rerank {__version__}"
 
 
 def _sections(evaluation: Evaluation) -> Iterator[Section]:
@@ -54,22 +68,27 @@ def _sections(evaluation: Evaluation) -> Iterator[Section]:
         yield Section("What was evaluated", [Table((), facts, words=2)])
     if evaluation.notices:
         yield Section("Before you trust these numbers", [Bullets(evaluation.notices)], aside=True)
-    results, *others = _findings(evaluation)
+    results, *others = _findings(evaluation, _PAGE)
     yield results
-    plots = list(_plots(evaluation))
-    if plots:
-        yield Section("Plots", [Figures(plots)])
+    yield Section("Plots", [Figures(list(_plots(evaluation)))])
     yield from others
     yield _counts(evaluation)
     yield Section("Rules", [Bullets(evaluation.rules)])
 
 
-def _findings(evaluation: Evaluation) -> Iterator[Section]:
-    yield _results(evaluation)
+def _findings(evaluation: Evaluation, form: _Form) -> Iterator[Section]:
+    """Yield what was found, the conclusion first."""
+    yield _results(evaluation, form)
     if evaluation.comparisons:
         yield _comparisons(evaluation)
-    for system in evaluation.systems[1:]:
-        yield from _extremes(evaluation, system)
+    others = evaluation.systems[1:]
+    if not others:
+        yield from _worst(evaluation, form)
+    elif form.terminal and len(others) > 1:
+        yield Section("Queries that changed most", ["They are listed in the page that --report writes."])
+    else:
+        for system in others:
+            yield from _changes(evaluation, system, form)
     yield from _recall(evaluation)
     yield from _times(evaluation)
 
@@ -81,132 +100,155 @@ def _metrics(evaluation: Evaluation) -> tuple[str, ...]:
     return evaluation.systems[0].scores.metrics
 
 
-def _estimate(system: System, metric: str) -> Estimate:
-    if metric not in system.scores.metrics:
-        return Estimate(math.nan)
-    values = system.scores.of(metric)
-    if len(values) < 2 or not np.isfinite(values).all():
-        return Estimate(float(values.mean()) if len(values) else math.nan)
-    interval = system.scores.interval(metric)
-    return Estimate(float(values.mean()), interval.low, interval.high)
-
-
-def _results(evaluation: Evaluation) -> Section:
-    baseline = evaluation.systems[0].name
+def _results(evaluation: Evaluation, form: _Form) -> Section:
+    systems, metrics, baseline = evaluation.systems, _metrics(evaluation), evaluation.systems[0].name
     tests = {(row.system, row.metric): row for row in evaluation.comparisons if row.baseline == baseline}
-    metrics = _metrics(evaluation)
-    estimates = {m: [_estimate(system, m) for system in evaluation.systems] for m in metrics}
-    best = {metric: _best(row) for metric, row in estimates.items()}
-    rows: list[list[Cell | str]] = []
-    for place, system in enumerate(evaluation.systems):
-        cells = (_score(estimates[m][place], best[m], tests.get((system.name, m))) for m in metrics)
-        rows.append([_name(system.name), *cells])
-    if evaluation.ceiling:
-        cells = (Cell(fixed(evaluation.ceiling.get(m, math.nan))) for m in metrics)
-        rows.append([Cell("ceiling", title="What an ideal re-ordering of the candidates would reach"), *cells])
-    parts: list[str | Table] = [Table(("System", *metrics), rows)]
+    best = {metric: fixed(max(s.scores.mean(metric) for s in systems)) for metric in metrics if len(systems) > 1}
+    rows: list[list[Cell | str]] = [
+        [_name(s.name), *(_score(s, metric, best.get(metric, ""), tests.get((s.name, metric))) for metric in metrics)]
+        for s in systems
+    ]
     legend = "Mean over the judged queries ± half the width of its 95 % confidence interval (Student's t)."
-    legend += " The best of each metric is bold." if len(evaluation.systems) > 1 else ""
+    if systems[0].scores.counts.queries == 1:
+        legend = "Values of the only judged query, which says nothing of the spread: the interval is all from 0 to 1."
+    if best and not form.terminal:
+        legend += " The best of each metric is bold."
     if tests:
-        count = _many(len(evaluation.comparisons), "comparison", "comparisons")
+        count = many(len(evaluation.comparisons), "comparison", "comparisons")
         legend += (
-            f" ▲ and ▼: significantly better or worse than {_short(baseline)} by the paired t-test,"
+            f" ▲ and ▼: significantly better or worse than {_the(baseline)} by the paired t-test,"
             f" p\u00a0<\u00a0{SIGNIFICANT} after Holm's correction for {count}."
         )
     if evaluation.ceiling:
-        legend += f" Ceiling: what an ideal re-ordering of the candidates of {_short(baseline)} would reach."
-    return Section("Results", [*parts, legend])
+        ceiling = evaluation.ceiling
+        cells = (fixed(ceiling[metric]) if metric in ceiling else MISSING for metric in metrics)
+        rows.append([_ceiling(evaluation), *cells])
+        legend += f" Ideal re-ordering: no reranker of these hits of {_the(baseline)} scores more."
+    return Section("Results", [Table(("System", *metrics), rows, turned="Metric"), legend])
+
+
+def _ceiling(evaluation: Evaluation) -> str:
+    """Say of what the ceiling is one."""
+    depth = next((evaluation.facts[name] for name in _REORDERED if name in evaluation.facts), None)
+    return f"ideal re-ordering of the {'candidates' if depth is None else f'first {depth} hits'}"
 
 
 def _short(name: str) -> str:
     return cut(clean(name), 60)
 
 
+def _the(name: str) -> str:
+    """Return a system's name as a sentence has it."""
+    return "the first stage" if name == "first stage" else _short(name)
+
+
 def _name(name: str) -> Cell:
     return Cell(_short(name), title=name if _short(name) != name else "")
 
 
-def _best(row: Sequence[Estimate]) -> float:
-    """Return the best value as it is printed; NaN, which equals nothing, for a single one."""
-    values = [round(x.value, 4) for x in row if math.isfinite(x.value)]
-    return max(values) if len(values) > 1 else math.nan
-
-
-def _score(estimate: Estimate, best: float, test: Comparison | None) -> Cell:
-    note = f"±{fixed((estimate.high - estimate.low) / 2)}" if estimate.bounded else ""
+def _score(system: System, metric: str, best: str, test: Comparison | None) -> Cell:
+    value, interval = fixed(system.scores.mean(metric)), system.scores.interval(metric)
+    note = f"±{fixed((interval.high - interval.low) / 2)}" if system.scores.counts.queries > 1 else ""
     mark, title = "", ""
     if test is not None:
         title = f"p = {probability(test.p_student_holm)} (paired t-test, Holm)"
         if test.p_student_holm < SIGNIFICANT and test.difference:
-            mark = "▲" if test.difference > 0 else "▼"
+            mark = "▲ " if test.difference > 0 else "▼ "
     # the mark stands in front, so that the digits of a column stay below each other
-    return Cell(f"{mark} {fixed(estimate.value)}".strip(), note, title, bold=round(estimate.value, 4) == best)
+    return Cell(mark + value, note, title, bold=value == best)
 
 
 # ---------------------------------------------------------------- comparisons
 
 
 def _comparisons(evaluation: Evaluation) -> Section:
-    first = evaluation.systems[0].name
-    against_first = all(row.baseline == first for row in evaluation.comparisons)
-    rows = [
-        (
+    comparisons, first = evaluation.comparisons, evaluation.systems[0].name
+    against_first = all(row.baseline == first for row in comparisons)
+    names = [
+        _name(row.system) if against_first else Cell(f"{_short(row.system)} − {_short(row.baseline)}")
+        for row in comparisons
+    ]
+    several = len({name.text for name in names}) > 1
+    rows: list[list[Cell | str]] = [
+        [
             row.metric,
-            _name(row.system) if against_first else Cell(f"{_short(row.system)} − {_short(row.baseline)}"),
+            *([name] if several else ()),
             signed(row.difference),
             f"{signed(row.low)} to {signed(row.high)}",
             signed(row.effect_size, 2),
             Cell(probability(row.p_student_holm), title=f"uncorrected: {probability(row.p_student)}"),
             Cell(probability(row.p_randomization_holm), title=f"uncorrected: {probability(row.p_randomization)}"),
             f"{row.wins:,} / {row.ties:,} / {row.losses:,}",
-        )
-        for row in evaluation.comparisons
+        ]
+        for name, row in zip(names, comparisons, strict=True)
     ]
-    header = (
-        "Metric",
-        "System",
-        "Difference",
-        "95 % interval",
-        "Effect size",
-        "p (t-test)",
-        "p (randomisation)",
-        "Better / same / worse",
-    )
+    words = ("Metric", "System") if several else ("Metric",)
+    numbers = ("Difference", "95 % interval", "Effect size", "p (t-test)", "p (random)", "Better/same/worse")
     legend = (
         "Difference: mean over the queries of system − baseline, with its 95 % confidence interval (Student's t)."
         " Effect size: Cohen's d_z, the mean difference divided by its standard deviation over the queries."
         " p: two-sided, of the paired t-test and of Fisher's randomisation test, each after Holm's correction for"
-        f" {_many(len(rows), 'comparison', 'comparisons')}. Better / same / worse: queries."
+        f" {many(len(rows), 'comparison', 'comparisons')}. Better, same, worse: queries."
     )
-    heading = f"Comparison with {_short(first)}" if against_first else "Comparison of every two systems"
-    return Section(heading, [Table(header, rows, words=2), legend])
+    heading = "Comparison of every two systems"
+    if against_first:
+        heading = f"Comparison{'' if several else f' of {_short(comparisons[0].system)}'} with {_the(first)}"
+    return Section(heading, [Table((*words, *numbers), rows, words=len(words)), legend])
 
 
-def _extremes(evaluation: Evaluation, system: System) -> Iterator[Section]:
+def _changes(evaluation: Evaluation, system: System, form: _Form) -> Iterator[Section]:
     """Yield the queries that gained and lost most by the first metric, where any did."""
     baseline, metric = evaluation.systems[0], _metrics(evaluation)[0]
     changes = differences(baseline.scores, system.scores, metric)
     one, other = baseline.scores.by_query(metric), system.scores.by_query(metric)
-    texts = 1 if evaluation.queries else 0  # columns
-    header = ("Query", "Id", _short(baseline.name), _short(system.name), "Difference")[1 - texts :]
+    header = (_short(baseline.name), _short(system.name), "Difference")
     tables = []
     for caption, chosen in (
-        ("Gained most", [change for change in changes[:SHOWN_QUERIES] if change[1] > 0]),
-        ("Lost most", [change for change in changes[: -SHOWN_QUERIES - 1 : -1] if change[1] < 0]),
+        ("Gained most", [change for change in changes[: form.queries] if change[1] > 0]),
+        ("Lost most", [change for change in changes[: -form.queries - 1 : -1] if change[1] < 0]),
     ):
-        rows = [
-            (_query(evaluation, query_id), query_id, fixed(one[query_id]), fixed(other[query_id]), signed(change))
-            for query_id, change in chosen
-        ]
+        rows = [(Cell(q), (fixed(one[q]), fixed(other[q]), signed(change))) for q, change in chosen]
         if rows:
-            tables.append(Table(header, [row[1 - texts :] for row in rows], words=1 + texts, caption=caption))
+            tables.append(_by_query(evaluation, form, header, rows, caption))
     if tables:
-        yield Section(f"Queries that changed most: {metric}, {_short(system.name)}", tables)
+        yield Section(f"Queries that changed most: {metric}, {_short(system.name)}", [Beside(tables)])
 
 
-def _query(evaluation: Evaluation, query_id: str) -> Cell:
+def _worst(evaluation: Evaluation, form: _Form) -> Iterator[Section]:
+    """Yield where to look first: the queries of a single system with the lowest values of the first metric."""
+    scores, metric = evaluation.systems[0].scores, _metrics(evaluation)[0]
+    values = scores.by_query(metric)
+    worst = sorted((q for q, value in values.items() if value < 1), key=values.__getitem__)[: form.queries]
+    if not worst:
+        return
+    marks = dict.fromkeys(scores.counts.without_relevant, "(nothing is relevant)")
+    marks |= dict.fromkeys(scores.counts.without_hits, "(no hits)")
+    rows = [(Cell(q, marks.get(q, "")), [fixed(values[q])]) for q in worst]
+    zeros = sum(not value for value in values.values())
+    more = f"{zeros:,} of {len(values):,} queries score 0; these are the first of the judgements."
+    legend = [more] if zeros > len(worst) else []
+    yield Section(f"Queries that scored worst: {metric}", [_by_query(evaluation, form, (metric,), rows), *legend])
+
+
+def _by_query(
+    evaluation: Evaluation,
+    form: _Form,
+    header: Sequence[str],
+    rows: Sequence[tuple[Cell, Sequence[str]]],
+    caption: str = "",
+) -> Table:
+    """Return a table of (query id, numbers), with the query in front where texts are known."""
+    known = 1 if evaluation.queries else 0  # columns
+    table: list[list[Cell | str]] = [
+        [*([_query(evaluation, query_id.text, form)] if known else ()), query_id, *numbers]
+        for query_id, numbers in rows
+    ]
+    return Table(("Query", "Id", *header)[1 - known :], table, words=1 + known, caption=caption)
+
+
+def _query(evaluation: Evaluation, query_id: str, form: _Form) -> Cell:
     text = clean(evaluation.queries.get(query_id, "")).strip()
-    shown = cut(text, SHOWN_TEXT)
+    shown = cut(text, form.text)
     return Cell(shown or MISSING, title=text if shown != text else "")
 
 
@@ -216,11 +258,10 @@ def _query(evaluation: Evaluation, query_id: str) -> Cell:
 def _plots(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     """Yield a caption and an SVG for each plot that there is data for."""
     systems, metrics = evaluation.systems, _metrics(evaluation)
-    estimates = {m: [_estimate(system, m) for system in systems] for m in metrics}
-    if any(math.isfinite(estimate.value) for row in estimates.values() for estimate in row):
-        ceiling = {m: value for m, value in evaluation.ceiling.items() if math.isfinite(value)}
-        plot = metric_plot([system.name for system in systems], estimates, ceiling)
-        yield "Mean and its 95 % confidence interval", plot
+    scores, plotted = {system.name: system.scores for system in systems}, metrics[:MOST_METRICS]
+    caption = "Mean and its 95 % confidence interval"
+    caption += f": the first {len(plotted)} of {len(metrics)} metrics" if plotted != metrics else ""
+    yield caption, metric_plot(scores, plotted, evaluation.ceiling, _ceiling(evaluation))
     baseline, names = systems[0], [system.name for system in systems]
     for place, system in enumerate(systems[1:], 1):
         changes = differences(baseline.scores, system.scores, metrics[0])
@@ -229,23 +270,17 @@ def _plots(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
         ]
         plot = difference_plot(metrics[0], names, place, [change for _, change in changes], labels)
         yield f"{metrics[0]} by query: {_short(system.name)} − {_short(baseline.name)}", plot
-    curves = {s.name: {depth: r for depth, r in s.recall.items() if math.isfinite(r)} for s in systems}
-    if any(curves.values()):
-        deepest = max(curves[baseline.name], default=0)
-        highest = curves[baseline.name][deepest] if evaluation.ceiling and deepest else None
-        caption = "Recall by depth"
-        if highest is not None:
-            caption += f"; ceiling: all {deepest:,} hits of {_short(baseline.name)}"
-        yield caption, recall_plot(curves, highest)
     seconds = {system.name: _seconds(system) for system in systems}
     if any(seconds.values()):
         yield "Time per query, by stage", latency_plot(seconds)
+    curves = {system.name: system.recall for system in systems}
+    if any(curves.values()):
+        yield "Recall by depth", recall_plot(curves)
 
 
 def _seconds(system: System) -> dict[str, Sequence[float]]:
     """Return the stages that were timed, and their total where there are several."""
-    stages = {stage: [x for x in values if math.isfinite(x)] for stage, values in system.seconds.items()}
-    timed: dict[str, Sequence[float]] = {stage: values for stage, values in stages.items() if values}
+    timed = {stage: values for stage, values in system.seconds.items() if len(values)}
     if len(timed) > 1 and len({len(values) for values in timed.values()}) == 1:
         timed["total"] = np.sum(list(timed.values()), axis=0).tolist()
     return timed
@@ -256,9 +291,11 @@ def _recall(evaluation: Evaluation) -> Iterator[Section]:
     depths = sorted({depth for system in systems for depth in system.recall})
     if depths:
         rows: list[list[Cell | str]] = [
-            [_name(s.name), *(fixed(s.recall.get(depth, math.nan)) for depth in depths)] for s in systems
+            [_name(s.name), *(fixed(s.recall[depth]) if depth in s.recall else MISSING for depth in depths)]
+            for s in systems
         ]
-        yield Section("Recall by depth", [Table(("System", *(f"{depth:,}" for depth in depths)), rows)])
+        header = ("System", *(f"{depth:,}" for depth in depths))
+        yield Section("Recall by depth", [Table(header, rows)])
 
 
 def _times(evaluation: Evaluation) -> Iterator[Section]:

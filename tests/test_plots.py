@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval.eval import svg
-from retrieval.eval.markup import clean, cut, fixed, html_text, markdown_text, milliseconds, probability, signed
-from retrieval.eval.plots import Estimate, difference_plot, latency_plot, metric_plot, recall_plot
+from retrieval.eval.markup import clean, cut, fixed, html_text, many, markdown_text, milliseconds, probability, signed
+from retrieval.eval.metrics import Counts, Scores
+from retrieval.eval.plots import difference_plot, latency_plot, metric_plot, recall_plot
 from retrieval.eval.svg import Scale
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,28 +86,33 @@ def test_ticks_hold_the_data(low, span, most):
 # ---------------------------------------------------------------- the plots
 
 
+def scores(metric: str, *values: float) -> Scores:
+    ids = tuple(map(str, range(len(values))))
+    return Scores(metrics=(metric,), query_ids=ids, values=np.array([values]), counts=Counts(queries=len(ids)))
+
+
 def test_metrics_by_system():
-    rows = {"ndcg@10": [Estimate(0.25, 0.0, 0.5), Estimate(0.75, 0.5, 1.0)]}
-    root = parsed(metric_plot(["one", "two"], rows, {"ndcg@10": 0.8, "mrr": 0.9}))
+    systems = {"one": scores("ndcg@10", 0.25), "two": scores("ndcg@10", 0.75, 0.75)}  # from 0 to 1; no width
+    root = parsed(metric_plot(systems, ["ndcg@10"], {"ndcg@10": 0.8, "mrr": 0.9}, "best of 10 hits"))
     # from 0 at 7 characters of 7.8 and 22 to 1 at 520 - 66; rows of 18 below a legend of 20 and margins of 8 and 7
     left, right = 7 * 7.8 + 22, 454
     assert markers(root) == [
         (pytest.approx(left + 0.25 * (right - left), abs=0.01), 20 + 8 + 7 + 9),
         (pytest.approx(left + 0.75 * (right - left), abs=0.01), 20 + 8 + 7 + 27),
     ]
-    whisker = f"M{svg.number(left)} 44L{svg.number(left + 0.5 * (right - left))} 44"
-    assert whisker in [node.get("d") for node in root.iter(f"{SVG}path")]
-    assert "one: ndcg@10 0.2500, 95 % confidence interval 0.0000 to 0.5000" in tooltips(root)
-    assert "ndcg@10: an ideal re-ordering of the candidates reaches 0.8000" in tooltips(root)
+    paths = [node.get("d") for node in root.iter(f"{SVG}path")]
+    at = svg.number(left + 0.75 * (right - left))
+    assert f"M{svg.number(left)} 44L{svg.number(right)} 44" in paths and f"M{at} 62L{at} 62" in paths
+    assert "one: ndcg@10 0.2500, 95 % confidence interval 0.0000 to 1.0000" in tooltips(root)
+    assert "ndcg@10: an ideal re-ordering reaches 0.8000" in tooltips(root) and "best of 10 hits" in words(root)
     assert not any("mrr" in name for name in tooltips(root))
     bold = ["".join(node.itertext()) for node in root.iter(f"{SVG}text") if node.get("font-weight")]
     assert bold == ["ndcg@10", "0.7500"]
 
 
-def test_a_metric_without_interval_or_value():
-    root = parsed(metric_plot(["one", "two"], {"mrr": [Estimate(0.5), Estimate(math.nan)]}))
-    assert len(markers(root)) == 1 and "–" in words(root)
-    assert "one: mrr 0.5000" in tooltips(root)
+def test_a_single_system_is_not_the_best():
+    root = parsed(metric_plot({"one": scores("mrr", 0.5)}, ["mrr"]))
+    assert ["".join(node.itertext()) for node in root.iter(f"{SVG}text") if node.get("font-weight")] == ["mrr"]
 
 
 def test_differences_by_query():
@@ -146,7 +152,7 @@ def test_few_or_equal_differences(values):
 
 
 def test_recall_by_depth():
-    root = parsed(recall_plot({"one": {1: 0.2, 100: 1.0, 10: 0.6}, "none": {}, "two": {10: 0.4}}, 0.9))
+    root = parsed(recall_plot({"one": {1: 0.2, 100: 1.0, 10: 0.6}, "none": {}, "two": {10: 0.4}}))
     # 0.2 to 1 over 210 units; 1 to 100 from the numbers' gutter (3 characters and 14) and 10 more to 520 - 20
     left = 3 * 7.8 + 24
     assert markers(root) == [
@@ -155,7 +161,7 @@ def test_recall_by_depth():
         (pytest.approx(500), 30),
         (pytest.approx((left + 500) / 2, abs=0.01), pytest.approx(187.5)),
     ]
-    assert "one: recall@10 0.6000" in tooltips(root) and "ceiling 0.9000" in words(root)
+    assert "one: recall@10 0.6000" in tooltips(root)
     assert "none" not in words(root)
     assert [node.get("class") for node in root.iter(f"{SVG}g") if (node.get("class") or "")[0:1] == "c"][-1] == "c2"
 
@@ -171,11 +177,15 @@ def test_numbers_of_depths_do_not_overlap():
 def test_time_by_stage():
     seconds = {
         "one": {"retrieve": [0.010] * 100},
+        "none": {},
         "two": {"retrieve": [0.010] * 100, "rerank": [0.1] * 90 + [0.2] * 10},
     }
     root = parsed(latency_plot(seconds))
+    assert bars(root)[:4] == [(-11, -5, 11, 10), (0, -5, 11, 10)] * 2  # the legend's, in the colours of the bars
+    colours = [n.get("class") for n in root.iter(f"{SVG}g") if n.find(f"{SVG}rect") is not None]
+    assert colours == ["c0", "c2", "c0", "c2", "c0", "c2", "c2"]
     left, right = 8 * 7.8 + 12, 360
-    assert [width for _, _, width, _ in bars(root)[2:]] == pytest.approx(  # the first two are the legend's
+    assert [width for _, _, width, _ in bars(root)[4:]] == pytest.approx(
         [(right - left) * share for share in (0.05, 0.05, 0.05, 0.05, 1.0, 0.5)], abs=0.01
     )
     assert "two, rerank: median 100 ms, 95th percentile 200 ms" in tooltips(root)
@@ -185,7 +195,7 @@ def test_time_by_stage():
 def test_text_from_users_is_escaped():
     name = '<script>&"\x00\ud800\u202e' + "长" * 200
     plots = [
-        metric_plot([name], {name: [Estimate(0.5)]}, {name: 1.0}),
+        metric_plot({name: scores(name, 0.5)}, [name], {name: 1.0}, name),
         difference_plot(name, [name, name], 1, [0.5], [name]),
         recall_plot({name: {1: 0.5}}),
         latency_plot({name: {name: [0.5]}}),
@@ -212,25 +222,13 @@ def test_more_systems_than_styles_differ():
 # ---------------------------------------------------------------- text and numbers
 
 
-def test_numbers_are_never_nan():
-    assert [fixed(x) for x in (0.50584, -0.00001, -0.25, math.nan, math.inf)] == [
-        "0.5058",
-        "0.0000",
-        "−0.2500",
-        "–",
-        "–",
-    ]
-    assert [signed(x) for x in (0.25, -0.25, 0.00001, 0.0, math.nan)] == ["+0.2500", "−0.2500", "0.0000", "0.0000", "–"]
-    assert [probability(x) for x in (0.04999, 0.00001, 0.0, 1.0, math.nan)] == [
-        "0.0500",
-        "<0.0001",
-        "<0.0001",
-        "1.0000",
-        "–",
-    ]
-    assert [milliseconds(x) for x in (0.000123, 0.0123, 0.0999, 1.2345, 61, math.nan)] == [
-        "0.12", "12.3", "99.9", "1,234", "61,000", "–"
-    ]  # fmt: skip
+def test_numbers():
+    assert [fixed(x) for x in (0.50584, -0.00001, -0.25)] == ["0.5058", "0.0000", "−0.2500"]
+    assert [signed(x) for x in (0.25, -0.25, 0.00001, 0.0)] == ["+0.2500", "−0.2500", "0.0000", "0.0000"]
+    assert [probability(x) for x in (0.04999, 0.00001, 0.0, 1.0)] == ["0.0500", "<0.0001", "<0.0001", "1.0000"]
+    times = [milliseconds(x) for x in (0.000123, 0.0123, 0.0999, 1.2345, 61)]
+    assert times == ["0.12", "12.3", "99.9", "1,234", "61,000"]
+    assert [many(n, "hit", "hits") for n in (0, 1, 1234)] == ["0 hits", "1 hit", "1,234 hits"]
 
 
 def test_text_is_made_safe():

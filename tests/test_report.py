@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
-import math
 import os
 import re
 import select
@@ -62,7 +61,7 @@ def made(names: tuple[str, ...] = ("first stage", "reranked"), queries: int = 30
         comparisons=compare({s.name: s.scores for s in systems}, permutations=999) if len(systems) > 1 else (),
         ceiling={"ndcg@10": 0.87, "mrr@10": 0.91, "recall@100": 0.93},
         queries={f"q{n}": f"how does query {n} end" for n in range(queries)},
-        notices=("1 judged query has no hits and scores 0: q0",),
+        notices=("1 judged query has no hits, counted as 0: q0",),
     )
 
 
@@ -135,12 +134,12 @@ def test_results_and_comparison():
         ["old", "0.5000 ±1.2421", "0.5000 ±0.0000", "1.0000 ±0.0000"],
         ["new", "0.7500 ±0.6210", "▼ 0.2500 ±0.0000", "1.0000 ±0.0000"],
     ]
-    header, ndcg, mrr, recall = page.rows["Comparison with old"]
-    assert header[:3] == ["Metric", "System", "Difference"] and len(header) == len(ndcg) == 8
+    header, ndcg, mrr, recall = page.rows["Comparison of new with old"]
+    assert header[:2] == ["Metric", "Difference"] and len(header) == len(ndcg) == 7
     # changes 1, 0, -0.25: standard deviation 0.6614; all four patterns of the two signs are as large or 0.75
-    assert ndcg[:5] == ["ndcg@10", "new", "+0.2500", "−1.3931 to +1.8931", "+0.38"] and ndcg[-1] == "1 / 1 / 1"
-    assert mrr[2:6] == ["−0.2500", "−0.2500 to −0.2500", "0.00", "<0.0001"] and mrr[-1] == "0 / 0 / 3"
-    assert recall[2:] == ["0.0000", "0.0000 to 0.0000", "0.00", "1.0000", "1.0000", "0 / 3 / 0"]
+    assert ndcg[:4] == ["ndcg@10", "+0.2500", "−1.3931 to +1.8931", "+0.38"] and ndcg[-1] == "1 / 1 / 1"
+    assert mrr[1:5] == ["−0.2500", "−0.2500 to −0.2500", "0.00", "<0.0001"] and mrr[-1] == "0 / 0 / 3"
+    assert recall[1:] == ["0.0000", "0.0000 to 0.0000", "0.00", "1.0000", "1.0000", "0 / 3 / 0"]
     assert "paired t-test, p\u00a0<\u00a00.05 after Holm's correction for 3 comparisons" in page.text
 
 
@@ -179,7 +178,8 @@ def test_a_plot_without_data_is_left_out_with_its_heading():
         assert heading not in page and heading not in markdown_report(small())
     assert html_report(made()).count("<svg") == 4
     one = Page(html_report(made(("bm25",))))
-    assert "Plots" in one.headings and not any("Comparison" in h or "changed" in h for h in one.headings)
+    assert not any("Comparison" in h or "changed" in h for h in one.headings)
+    assert html_report(made(("bm25",))).count("<svg") == 3
     assert not [a for a in one.attributes if a[0] == "strong"] and "is bold" not in one.text
 
 
@@ -193,7 +193,7 @@ def test_markdown_has_the_same_tables():
         "Recall by depth",
         "Time per query, in milliseconds",
         "Counts",
-        "Comparison with first stage",
+        "Comparison of reranked with the first stage",
     ):
         rows = cells(markdown, heading)
         del rows[1]  # the rule below the header
@@ -201,11 +201,98 @@ def test_markdown_has_the_same_tables():
     assert re.search(r"\*\*(▲ )?0\.\d{4}\*\* ±0\.\d{4}", markdown)
 
 
+def wide(names: tuple[str, ...], metrics: int = 31, queries: int = 20) -> Evaluation:
+    """An evaluation by more metrics than fit beside each other."""
+    rng = np.random.default_rng(5)
+    named = tuple(f"ndcg@{k}" for k in range(1, metrics + 1))
+    ids = tuple(f"q{n}" for n in range(queries))
+    systems = tuple(
+        System(
+            name=name,
+            scores=Scores(
+                metrics=named, query_ids=ids, values=rng.random((metrics, queries)), counts=Counts(queries=queries)
+            ),
+        )
+        for name in names
+    )
+    return Evaluation(title="Wide", systems=systems, ceiling=dict.fromkeys(named, 0.9))
+
+
+def test_many_metrics_are_rows():
+    page = Page(html_report(wide(("old", "new"))))
+    rows = page.rows["Results"]
+    assert rows[0] == ["Metric", "old", "new", "ideal re-ordering of the candidates"] and len(rows) == 32
+    assert rows[1][0] == "ndcg@1" and all(row[3] == "0.9000" for row in rows[1:])
+    assert "Mean and its 95 % confidence interval: the first 8 of 31 metrics" in page.text
+    assert [row[0] for row in cells(markdown_report(wide(("old", "new"))), "Results")[2:]] == [
+        row[0] for row in rows[1:]
+    ]
+    for metrics, corner in ((6, "System"), (7, "Metric")):
+        assert Page(html_report(wide(("old", "new"), metrics))).rows["Results"][0][0] == corner
+        assert cells(markdown_report(wide(("old", "new"), metrics)), "Results")[0][0] == corner
+    many = Page(html_report(wide(tuple("abcdefgh"), 7))).rows["Results"]  # 9 columns would not be fewer
+    assert many[0][0] == "System" and len(many) == 10
+
+
+def test_a_terminal_has_100_columns():
+    for metrics, corner in ((4, "System"), (5, "Metric"), (31, "Metric")):
+        lines = text_report(wide(("old", "new"), metrics)).split("\n\n")[0].splitlines()
+        assert lines[1].startswith(corner) and max(map(len, lines)) <= 100
+    lines = text_report(wide(tuple("abcdefgh"), 7)).splitlines()  # neither fits; the narrower one
+    assert lines[1].startswith("System ")
+    for names in (("first stage",), ("first stage", "reranked")):
+        evaluation = replace(made(names), queries={f"q{n}": "very long " * 90 for n in range(300)})
+        assert max(map(len, text_report(evaluation).splitlines())) <= 100
+
+
+def test_a_ceiling_says_of_what():
+    for fact in ("re-ordered hits", "hits that a ceiling re-orders"):
+        evaluation = replace(made(), facts={fact: "1,000"})
+        for page in (html_report(evaluation), markdown_report(evaluation), text_report(evaluation)):
+            assert "ideal re-ordering of the first 1,000 hits" in page and "of the first stage" in page
+    assert "ideal" not in html_report(replace(made(), ceiling={}))
+
+
 def test_text_has_the_findings():
     text = text_report(made())
-    assert text.startswith("Results\nSystem ") and "first stage" in text and "Rules" not in text
+    headings = [part.splitlines()[0] for part in text.split("\n\n")]
+    assert [heading for heading in headings if heading.split()[0] not in ("Mean", "Difference:", "Lost")] == [
+        "Results",
+        "Comparison of reranked with the first stage",
+        "Queries that changed most: ndcg@10, reranked",
+        "Recall by depth",
+        "Time per query, in milliseconds",
+    ]
+    assert text.startswith("Results\nSystem ") and "bold" not in text
     results = text.split("\n\n")[0].splitlines()
     assert len({len(line) for line in results[1:]}) == 1  # numbers below each other
+    changes = text.split("changed most: ndcg@10, reranked\n")[1].split("Recall by depth")[0]
+    assert len(re.findall(r"(?m)^how does query", changes)) == 10  # 5 each
+    several = text_report(made(("a", "b", "c")))
+    assert "--report" in several and "Gained" not in several and "--report" not in text
+
+
+def test_queries_that_scored_worst():
+    values = np.array([[0.5, 0.0, 1.0, 0.25, 0.0]] * 3)
+    system = System(name="bm25", scores=scores(values, without_hits=("q1",), without_relevant=("q4",)))
+    evaluation = Evaluation(title="One", systems=(system,), queries={"q1": "first", "q3": "third"})
+    assert Page(html_report(evaluation)).rows["Queries that scored worst: ndcg@10"] == [
+        ["Query", "Id", "ndcg@10"],
+        ["first", "q1 (no hits)", "0.0000"],
+        ["–", "q4 (nothing is relevant)", "0.0000"],
+        ["third", "q3", "0.2500"],
+        ["–", "q0", "0.5000"],
+    ]
+    rows = cells(markdown_report(replace(evaluation, queries={})), "Queries that scored worst")
+    assert rows[0] == ["Id", "ndcg@10"] and rows[2] == ["q1 (no hits)", "0.0000"]
+    zero = Evaluation(title="One", systems=(System(name="bm25", scores=scores(np.zeros((3, 30)))),))
+    for page, shown in ((markdown_report(zero), 10), (text_report(zero), 5)):
+        part = page.split("scored worst: ndcg@10")[1]
+        assert "30 of 30 queries score 0" in part and len(re.findall(r"(?m)^(?:\| )?q\d+ ", part)) == shown
+    assert "scored worst" not in text_report(
+        Evaluation(title="", systems=(System(name="b", scores=scores(np.ones((3, 2)))),))
+    )
+    assert "scored worst" not in html_report(made())
 
 
 def test_all_pairs_name_both_systems():
@@ -248,14 +335,6 @@ def test_text_from_users_is_escaped():
     assert len(header) == 4 and all(len(row) == 4 for row in cells(markdown, "Results"))
     assert "\n- b" not in markdown
     assert NASTY[:30] in text_report(nasty())
-
-
-def test_numbers_that_are_none():
-    evaluation = made()
-    first = replace(evaluation.systems[0], recall={1: math.nan, 10: 0.5}, seconds={"retrieve": [math.nan, math.inf]})
-    odd = replace(evaluation, systems=(first, evaluation.systems[1]), ceiling={"ndcg@10": math.nan})
-    for report in (html_report(odd), markdown_report(odd), text_report(odd)):
-        assert not re.search(r"\b(nan|inf)\b", report, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(("names", "queries"), [(("a", "b"), 1), (("a",), 1), (("a", "b", "c", "d", LONG), 40)])
@@ -401,10 +480,12 @@ _PLOTS = """[...document.querySelectorAll("figure svg")].map(plot => {
         (made(), 4),
         (made(queries=7000), 4),
         (made(queries=1), 4),
+        (made(("bm25",)), 3),
+        (wide(("old", "new")), 2),
         (made(("a", "b.trec", "a run of a third system", "d", LONG), 60), 7),
         (nasty(), 4),
     ],
-    ids=["two systems", "7000 queries", "1 query", "five systems", "nasty"],
+    ids=["two systems", "7000 queries", "1 query", "1 system", "31 metrics", "five systems", "nasty"],
 )
 def test_chromium_shows_it(browser, tmp_path, evaluation, plots):
     path = tmp_path / "report.html"
@@ -426,6 +507,16 @@ def test_chromium_shows_it(browser, tmp_path, evaluation, plots):
         ("light", "rgb(255, 255, 255)", "rgb(0, 103, 165)"),
         ("dark", "rgb(20, 24, 30)", "rgb(91, 184, 245)"),
     }
+
+
+def test_gains_and_losses_stand_side_by_side_where_there_is_room(browser, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html_report(made()), encoding="utf-8")
+    tops = "[...document.querySelectorAll('.beside .table')].map(table => table.getBoundingClientRect().top)"
+    for width, rows in ((1200, 1), (400, 2)):
+        browser.show(path, width, "light")
+        found = browser.value(tops)
+        assert len(found) == 2 and len(set(found)) == rows
 
 
 def test_the_browser_would_notice(browser, tmp_path):
