@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,30 +115,19 @@ class ListLoss(nn.Module):  # type: ignore[misc]  # torch is not typed here
             loss: Takes their scores (n,) to a scalar.
         """
         parts = token_batches(lengths, self.micro_tokens, same_length=False)
-        device = inputs["relevance"].device
-        order = torch.from_numpy(np.argsort(np.concatenate(parts))).to(device)  # from batches back to pieces
-        kept = int(lengths.sum()) <= _KEPT * self.micro_tokens
-        draws = (
-            torch.randint(2**31, (len(parts),)).tolist() if not kept else []
-        )  # what is dropped, equal in both passes
-        scored = []
-        with torch.set_grad_enabled(kept):
-            for number, part in enumerate(parts):
-                if not kept:
-                    torch.manual_seed(draws[number])
-                scored.append(self._scores(inputs, pieces[part], lengths[part].max()))
-            scores = torch.cat(scored)[order]  # (n,)
-        if kept:
-            value = loss(scores)
+        order = torch.from_numpy(np.argsort(np.concatenate(parts))).to(inputs["relevance"].device)
+        calls = [partial(self._scores, inputs, pieces[part], lengths[part].max()) for part in parts]
+        if int(lengths.sum()) <= _KEPT * self.micro_tokens:
+            value = loss(torch.cat([call() for call in calls])[order])  # from the parts' order to the pieces'
             value.backward()
             return value.detach()
-        scores.requires_grad_()
-        value = loss(scores)
+        draws = torch.randint(2**31, (len(parts),)).tolist()  # so that both passes drop the same values
+        with torch.no_grad():
+            scores = torch.cat([_seeded(call, draw) for call, draw in zip(calls, draws, strict=True)])[order]
+        value = loss(scores.requires_grad_())
         value.backward()
-        for number, part in enumerate(parts):
-            torch.manual_seed(draws[number])
-            again = self._scores(inputs, pieces[part], lengths[part].max())
-            again.backward(scores.grad[torch.from_numpy(part).to(device)])
+        for call, draw, part in zip(calls, draws, parts, strict=True):
+            _seeded(call, draw).backward(scores.grad[torch.from_numpy(part).to(scores.device)])
         return value.detach()
 
     def _scores(self, inputs: Mapping[str, torch.Tensor], rows: np.ndarray, longest: int) -> Any:
@@ -166,6 +156,11 @@ def _surround(network: Any, autocast: Context) -> None:
     for child in network.children():
         if child is not base:
             child.register_forward_pre_hook(lambda _, args: tuple(value.float() for value in args))
+
+
+def _seeded(call: Callable[[], torch.Tensor], seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    return call()
 
 
 def _filled(present: np.ndarray) -> np.ndarray:
