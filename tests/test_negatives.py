@@ -52,9 +52,6 @@ class Judge:
         self.pairs += pairs
         return np.array([float(re.findall(r"\((.*)\)", text)[0]) for _, text in pairs], np.float32)
 
-    def probability(self, scores: np.ndarray) -> np.ndarray:
-        return np.asarray(1 / (1 + np.exp(-scores)))
-
 
 def ids(result: MiningResult) -> list[tuple[str, ...]]:
     return [example.negative_ids for example in result.examples]

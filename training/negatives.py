@@ -23,7 +23,7 @@ import numpy as np
 from retrieval.chunking import is_blank, joined
 from retrieval.errors import ConfigError, DataError
 from retrieval.files import atomic_write
-from retrieval.matching import Reranker, scored
+from retrieval.matching import Reranker, probability, scored
 from retrieval.ranking import Hit
 from retrieval.training.examples import Example, write_examples
 
@@ -375,7 +375,7 @@ def _false_negatives(pools: Collection[_Pool], reranker: Reranker | None) -> flo
     """Estimate as `MiningResult.false_negatives` says."""
     if reranker is not None:
         logits = np.array([logit for pool in pools for logit in pool.negative_logits], np.float32)
-        return float(np.mean(reranker.probability(logits))) if len(logits) else None
+        return float(np.mean(probability(reranker, logits))) if len(logits) else None
     above = [pool.best is None or one.score >= pool.best for pool in pools for one in pool.negatives]
     return sum(above) / len(above) if above else None
 
