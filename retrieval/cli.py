@@ -6,12 +6,13 @@ import errno
 import io
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from retrieval import __version__
-from retrieval.commands import evaluation, index, search
+from retrieval.commands import evaluation, index, negatives, search, training
 from retrieval.errors import ConfigError, RetrievalError
 
 
@@ -62,31 +63,43 @@ def main(ctx: click.Context, config: str | None, verbose: bool) -> None:
         ctx.default_map = _defaults(config)
 
 
-def _defaults(path: str) -> dict[str, dict[str, Any]]:
+def _defaults(path: str) -> dict[str, Any]:
     from retrieval.config import read_settings
 
-    settings = read_settings(path)
-    for command, options in settings.items():
-        if command not in main.commands:
-            raise ConfigError(f"{path}: there is no command {command!r}; there are {', '.join(main.commands)}")
-        named = {name.lstrip("-").replace("-", "_"): option for option in _settable(command) for name in option.opts}
-        for name in options.keys() - named.keys():
-            raise ConfigError(f"{path}: `retrieve {command}` has no option --{name.replace('_', '-')}")
-        for name, value in options.items():
-            if isinstance(value, dict) or (isinstance(value, list) and not named[name].multiple):
-                raise ConfigError(f"{path}: {name} of [{command}] is {value!r}; expected one value")
-        settings[command] = {str(named[name].name): value for name, value in options.items()}
-    return settings
+    return _checked(path, main, read_settings(path))
 
 
-def _settable(command: str) -> list[click.Option]:
+def _checked(path: str, group: click.Group, tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn a file's tables, by command, into click's defaults, by parameter; [train.bi-encoder] is a table in one."""
+    defaults: dict[str, Any] = {}
+    for name, table in tables.items():
+        command = group.commands.get(name)
+        if command is None or not isinstance(table, dict):
+            raise ConfigError(f"{path}: there is no command {name!r}; there are {', '.join(group.commands)}")
+        if isinstance(command, click.Group):
+            defaults[name] = _checked(path, command, table)
+            continue
+        options = {option.lstrip("-"): found for found in _settable(command) for option in found.opts}
+        defaults[name] = {}
+        for key, value in table.items():
+            option = options.get(key.replace("_", "-"))
+            if option is None:
+                raise ConfigError(f"{path}: `retrieve {name}` has no option --{key.replace('_', '-')}")
+            if isinstance(value, dict) or (isinstance(value, list) and not option.multiple):
+                raise ConfigError(f"{path}: {key} of [{name}] is {value!r}; expected one value")
+            defaults[name][str(option.name)] = value
+    return defaults
+
+
+def _settable(command: click.Command) -> list[click.Option]:
     """A command's options that a settings file may hold: not those that are another's short form."""
-    options = [option for option in main.commands[command].params if isinstance(option, click.Option)]
+    options = [option for option in command.params if isinstance(option, click.Option)]
     return [option for option in options if not isinstance(option.flag_value, str)]
 
 
-for _command in (*index.COMMANDS, *search.COMMANDS, *evaluation.COMMANDS):
-    main.add_command(_command)
+for _module in (index, search, evaluation, negatives, training):
+    for _command in _module.COMMANDS:
+        main.add_command(_command)
 
 
 @main.command("doctor")

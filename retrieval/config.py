@@ -16,7 +16,7 @@ def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
         path: TOML such as `[build-index]` with `index-type = "hnsw"` below it.
 
     Returns:
-        The tables, with option names in underscores.
+        The tables, as written.
 
     Raises:
         ConfigError: No such file, or not a TOML file of tables.
@@ -30,4 +30,4 @@ def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
             raise ConfigError(
                 f"{path}: {name} stands outside a table; write it below a command's, such as [build-index]"
             )
-    return {command: {key.replace("-", "_"): value for key, value in table.items()} for command, table in body.items()}
+    return body

@@ -100,7 +100,8 @@ def test_the_group_lists_its_commands_and_its_version() -> None:
 
 
 def test_options_have_help_and_dashes() -> None:
-    for name, command in cli.main.commands.items():
+    groups = [command.commands for command in cli.main.commands.values() if isinstance(command, click.Group)]
+    for name, command in [pair for commands in (cli.main.commands, *groups) for pair in commands.items()]:
         for option in command.params:
             if isinstance(option, click.Option):
                 assert option.help, (name, option.name)

@@ -1,4 +1,4 @@
-"""The commands that make models better: mine-negatives."""
+"""The commands that make models better: mine-negatives, train."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from retrieval import CrossEncoder, build_index
-from retrieval.commands.training import mine_negatives_command
+from retrieval.cli import main
+from retrieval.commands.negatives import mine_negatives_command
 from retrieval.errors import ConfigError, DataError, RetrievalError
 from retrieval.training.examples import read_examples
 
@@ -102,3 +103,84 @@ def test_a_split_that_is_not_there(world: Path, tmp_path: Path) -> None:
 def test_ranks_that_cross(world: Path, tmp_path: Path) -> None:
     ran = mine(world, tmp_path / "train.jsonl", "--first-rank", 60)
     assert "first_rank, last_rank and depth are 60, 50 and 100" in str(ran.exception)
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture(scope="module")
+def mined(world: Path) -> Path:
+    (world / "bench" / "qrels" / "dev.tsv").write_text((world / "bench" / "qrels" / "train.tsv").read_text())
+    mine(world, world / "train.jsonl", "-n", 2, "--ratio", 1)
+    return world / "train.jsonl"
+
+
+def test_a_bi_encoder_is_trained_judged_by_a_real_search_and_serves(
+    world: Path, mined: Path, tmp_path: Path, tiny: Any
+) -> None:
+    out = tmp_path / "encoder"
+    ran = run(
+        *("train", "bi-encoder", mined, out, "--model", tiny("mean"), "--epochs", 2, "--batch-size", 4),
+        *("--learning-rate", 0.01, "--development", world / "bench"),
+    )
+    assert "6 steps in" in ran.stderr and "ndcg@10" in ran.stderr
+    build_index([world / "bench"], tmp_path / "index", model=out)
+    evaluated = run(
+        "evaluate", "--index", tmp_path / "index", "--benchmark", world / "bench", "--split", "dev", "--json"
+    )
+    means = json.loads(evaluated.stdout)["systems"][0]["means"]
+    # what the training said of the model that it kept is what an evaluation of that model says
+    kept = [line for line in ran.stderr.splitlines() if line.startswith("kept")]
+    assert kept[0].endswith(f"ndcg@10 {means['ndcg@10']:.4f}")
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if "loss" in record] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_cross_encoder_is_trained_judged_on_an_index_s_hits_and_serves(
+    world: Path, mined: Path, tmp_path: Path, tiny: Any
+) -> None:
+    out = tmp_path / "reranker"
+    ran = run(
+        *("train", "cross-encoder", mined, out, "--model", tiny("mean"), "--max-steps", 4, "--batch-size", 3),
+        *("--development", world / "bench", "--index", world / "index", "--depth", 10),
+    )
+    said = ran.stderr
+    assert "4 steps in" in said and "ece" in said
+    ran = run(
+        *("evaluate", "--index", world / "index", "--benchmark", world / "bench", "--split", "dev", "-m", "ndcg@10"),
+        *("--reranker", out, "--rerank-depth", 10, "-k", 10, "--json"),
+    )
+    second = json.loads(ran.stdout)["systems"][1]["means"]["ndcg@10"]
+    (kept,) = [line for line in said.splitlines() if line.startswith("kept")]
+    assert f"ndcg@10 {second:.4f}" in kept
+
+
+def test_a_benchmark_is_examples_too_and_settings_may_come_from_a_file(
+    world: Path, mined: Path, tmp_path: Path, tiny: Any
+) -> None:
+    settings = tmp_path / "train.toml"
+    settings.write_text(f'[train.bi-encoder]\nmodel = "{tiny("mean")}"\nmax-steps = 2\nbatch-size = 5\n')
+    ran = run("--config", settings, "train", "bi-encoder", world / "bench", tmp_path / "encoder")
+    assert "2 steps in" in ran.stderr
+    settings.write_text("[train.bi-encoder]\nmax-stepz = 2\n")
+    ran = run("--config", settings, "train", "bi-encoder", world / "bench", tmp_path / "other", code=1)
+    assert "`retrieve bi-encoder` has no option --max-stepz" in ran.stderr
+    settings.write_text("[train.encoder]\nmax-steps = 2\n")
+    ran = run("--config", settings, "train", "bi-encoder", world / "bench", tmp_path / "other", code=1)
+    assert "no command 'encoder'; there are bi-encoder, cross-encoder" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["bi-encoder", "nowhere.jsonl", "out"], 1, "nowhere.jsonl"),
+        (["bi-encoder", "nowhere.jsonl", "out", "--matryoshka", "32;16"], 2, "expected numbers with commas"),
+        (["bi-encoder", "nowhere.jsonl", "out", "--loss", "triplet"], 1, "infonce"),
+        (["cross-encoder", "nowhere.jsonl", "out", "--development", "b"], 2, "--development and --index go together"),
+    ],
+)
+def test_wrong_use_of_train_is_one_line(arguments: list[str], code: int, words: str) -> None:
+    assert words in run("train", *arguments, code=code).stderr

@@ -283,12 +283,15 @@ def _print(
         say(f"report written to {report}")
 
 
+_FACT = 160  # characters of a fact on a terminal
+
+
 def _print_lines(evaluation: Evaluation, *, brief: bool, by_query: bool) -> None:
     from retrieval.console import say
     from retrieval.eval.report import text_report
 
-    for line in () if brief else (evaluation.title, *(f"{name}: {value}" for name, value in evaluation.facts.items())):
-        say(line)
+    for name, value in () if brief else evaluation.facts.items():
+        say(f"{name}: {value if len(value) <= _FACT else value[:_FACT] + ' ... (in --report)'}")
     for notice in evaluation.notices:
         say(f"note: {notice}")
     if brief:

@@ -1,137 +1,246 @@
-"""Making models better: mine-negatives."""
+"""Training: train bi-encoder, train cross-encoder."""
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import DEVICE, chosen
+from retrieval.commands.options import together
 
 if TYPE_CHECKING:
     from retrieval.eval.benchmark import Benchmark
-    from retrieval.retriever import Retriever
+    from retrieval.training.examples import Example
+    from retrieval.training.run import TrainingReport
+
+_METRIC = "ndcg@10"  # that decides which model is kept
+
+_COMMON = together(
+    click.option("--model", help="Model to start from: a folder or a hub name.  [default: the embedded encoder]"),
+    click.option("--split", default="train", show_default=True, help="Split of EXAMPLES that are benchmarks."),
+    click.option("--development", help="Benchmark that judges the model at intervals; the best one is kept."),
+    click.option("--development-split", default="dev", show_default=True, help="Split of that benchmark."),
+    click.option("--epochs", type=float, help="Times that all examples are seen; default: 1."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="Batches to train for, instead of --epochs."),
+    click.option("--batch-size", type=click.IntRange(min=1), help="Rows of one step."),
+    click.option("--learning-rate", type=float, help="The highest one, after the warm-up."),
+    click.option("--schedule", help="linear, cosine or constant.  [default: linear]"),
+    click.option("--warmup", type=float, help="Share of the steps in which the learning rate rises.  [default: 0.1]"),
+    click.option("--weight-decay", type=float, help="Of AdamW.  [default: 0.01]"),
+    click.option("--dropout", type=float, help="Share of values that are dropped.  [default: 0]"),
+    click.option("--max-length", type=click.IntRange(min=1), help="Tokens of an input.  [default: the model's limit]"),
+    click.option("--micro-tokens", type=click.IntRange(min=1), help="Tokens computed at once.  [default: by device]"),
+    click.option("--precision", help="auto, float32 or bfloat16.  [default: auto]"),
+    click.option("--gradient-checkpointing/--no-gradient-checkpointing", default=None, help="Less memory, more time."),
+    click.option("--negatives", type=click.IntRange(min=0), help="Negatives of its example that a row brings along."),
+    click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between checkpoints; default: an epoch."),
+    click.option("--seed", type=int, help="Of all that is drawn.  [default: 0]"),
+    click.option("--device", help="auto, cpu, cuda, cuda:N or mps.  [default: auto]"),
+    click.option("--trust-remote-code", is_flag=True, default=None, help="Run Python code that comes with the model."),
+    click.option("--overwrite", is_flag=True, help="Replace a model at OUT when the new one is complete."),
+)
 
 
-@click.command("mine-negatives")
-@click.argument("index")
-@click.argument("out", type=click.Path())
-@click.option("--benchmark", required=True, help="Queries and judgements, as `retrieve evaluate` takes them.")
-@click.option("--split", default="train", show_default=True, help="Of the benchmark.")
-@click.option("--layout", default="auto", show_default=True, help="Of the benchmark, where it is not recognised.")
-@click.option(
-    "-n", "--negatives", "per_query", type=click.IntRange(min=1), default=5, show_default=True, help="For each query."
-)
-@click.option(
-    "--first-rank", type=click.IntRange(min=1), default=1, show_default=True, help="First rank they are taken from."
-)
-@click.option("--last-rank", type=click.IntRange(min=1), default=50, show_default=True, help="Last rank.")
-@click.option(
-    "--depth",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Hits in which the positive's score is looked for.",
-)
-@click.option("--margin", type=float, help="Negatives score at least this much less than the positive.")
-@click.option(
-    "--ratio",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.95,
-    show_default=True,
-    help="Negatives score at most this share of the positive's score; 1: no more than the positive.",
-)
-@click.option(
-    "--sampling",
-    type=click.Choice(["top", "random"]),
-    default="top",
-    show_default=True,
-    help="The best of what is left, or a random choice of it.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random choice.")
-@click.option("--model", help="Encoder, where the index's own moved.")
-@click.option("--reranker", help="Cross-encoder (folder or hub name): drops what it takes for relevant, adds scores.")
-@click.option(
-    "--reranker-margin",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="It scores negatives at least this much (logits) less than the positive.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
-@DEVICE
-def mine_negatives_command(index: str, out: str, as_json: bool, **options: Any) -> None:
-    """Mine hard negatives: documents that INDEX finds for a query, although they do not answer it.
+@click.group("train")
+def train_group() -> None:
+    """Train a model on examples: `bi-encoder` (finds) or `cross-encoder` (re-orders).
 
-    Writes examples to train with to OUT (.jsonl or .jsonl.gz), and where they come from to OUT.provenance.json. A
-    negative is never judged relevant for its query, nor has it the text of a positive. The report ends with an
-    estimate of how many negatives are relevant all the same.
+    EXAMPLES are files as `retrieve mine-negatives` writes them, in the layouts of sentence-transformers, Tevatron or
+    FlagEmbedding, or benchmarks (folders) with judgements for --split. An interrupted training goes on when the
+    command is repeated. The model's folder holds a card, a log and a curve of the loss.
 
     \b
-    retrieve mine-negatives my-index train.jsonl --benchmark my-benchmark --split train
-    retrieve mine-negatives my-index train.jsonl --benchmark my-benchmark --first-rank 10 --sampling random
-    retrieve mine-negatives my-index train.jsonl --benchmark my-benchmark --reranker ./my-reranker
+    retrieve train bi-encoder train.jsonl my-encoder --development my-benchmark
+    retrieve train cross-encoder train.jsonl my-reranker
     """
-    from retrieval.console import counting, print_facts, say
-    from retrieval.eval.benchmark import Benchmark
-    from retrieval.retriever import Retriever
-    from retrieval.training.examples import check_target
-    from retrieval.training.negatives import MiningSettings, mine_negatives, write_mined
 
-    check_target(out)
-    settings = MiningSettings(**chosen(options, MiningSettings))
-    benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
-    retriever = Retriever.open(
-        index, **{name: options[name] for name in ("model", "reranker", "device", "dtype", "trust_remote_code")}
-    )
-    with counting("queries") as show:
-        result = mine_negatives(
-            benchmark.queries,
-            benchmark.qrels,
-            lambda queries, k: retriever.search_many(queries, k, rerank=False),
-            texts=_relevant_texts(benchmark),
+
+@train_group.command("bi-encoder")
+@click.argument("examples", nargs=-1, required=True)
+@click.argument("out")
+@_COMMON
+@click.option("--pooling", help="Of a plain encoder: mean, cls, max, lasttoken ...")
+@click.option("--loss", help="infonce, or margin-mse or kl with a teacher's scores.  [default: infonce]")
+@click.option("--temperature", type=float, help="Similarities are divided by it.  [default: 0.05 for cosines]")
+@click.option("--matryoshka", help="Lengths that vectors may be cut to later, with commas: 256,128,64.")
+@click.option("--lora-rank", type=click.IntRange(min=1), help="Train adapters of this rank only; needs peft.")
+@click.option("--query-prompt", help="Put before every query, and stored in the model.")
+@click.option("--document-prompt", help="Put before every document, and stored in the model.")
+def train_bi_encoder_command(examples: Sequence[str], out: str, pooling: str | None, **options: Any) -> None:
+    """Train the model that makes an index's vectors.
+
+    \b
+    retrieve train bi-encoder train.jsonl my-encoder
+    retrieve train bi-encoder my-benchmark my-encoder --split train --development my-benchmark
+    """
+    from retrieval.training.bi_encoder import BiEncoderTraining, train_bi_encoder
+
+    if options["matryoshka"] is not None:
+        try:
+            options["matryoshka"] = tuple(int(length) for length in options["matryoshka"].split(","))
+        except ValueError:
+            raise click.UsageError(f"--matryoshka {options['matryoshka']}: expected numbers with commas") from None
+    settings = BiEncoderTraining(**_given(options, BiEncoderTraining))
+    judge = _searching(_development(options)) if options["development"] else None
+    with _progress() as show:
+        report = train_bi_encoder(
+            _examples(examples, options["split"]),
+            out,
+            model=options["model"],
+            pooling=pooling,
             settings=settings,
-            reranker=retriever.reranker,
+            evaluate=judge,
+            sources={"examples": ", ".join(examples)},
+            overwrite=options["overwrite"],
             progress=show,
         )
-    write_mined(out, result, _provenance(benchmark, retriever))
-    print_facts(result.facts(), as_json=as_json)
-    say(f"{out}: {len(result.examples):,} examples; {out}.provenance.json says where they come from")
+    _say(report)
 
 
-def _provenance(benchmark: Benchmark, retriever: Retriever) -> dict[str, Any]:
-    """Say what negatives come from: data, index and models, by name and hash."""
-    import hashlib
+@train_group.command("cross-encoder")
+@click.argument("examples", nargs=-1, required=True)
+@click.argument("out")
+@_COMMON
+@click.option("--index", help="Index whose hits --development re-orders; probabilities are calibrated on them, too.")
+@click.option("--depth", type=click.IntRange(min=1), default=100, show_default=True, help="Hits that it re-orders.")
+@click.option("--loss", help="listwise, pairwise, pointwise, lambda or margin-mse.  [default: listwise]")
+@click.option("--labels", type=click.IntRange(1, 2), help="Of the head.  [default: 1, or the model's]")
+@click.option("--prompt", help="Put before every query, and stored in the model.")
+@click.option("--half", is_flag=True, default=None, help="Write the weights as float16.")
+@click.option("--calibration", help="platt, temperature or none.  [default: platt]")
+def train_cross_encoder_command(
+    examples: Sequence[str], out: str, index: str | None, depth: int, **options: Any
+) -> None:
+    """Train the model that re-orders hits, monoBERT.
 
-    manifest, card = retriever.index.manifest, benchmark.card
-    files = "\n".join(file.sha256 for file in manifest.files())
-    models = {"encoder": manifest.encoder, "reranker": getattr(retriever.reranker, "identity", None)}
-    return {
-        "benchmark": {name: getattr(card, name) for name in ("name", "split", "source", "licence")},
-        "index": {
-            "name": retriever.index.path.name,
-            "generation": manifest.generation,
-            "documents": manifest.documents,
-            "sha256": hashlib.sha256(files.encode()).hexdigest(),
-        },
-        **{
-            name: {"name": identity["name"], "sha256": identity["sha256"]}
-            for name, identity in models.items()
-            if identity is not None
-        },
-    }
+    \b
+    retrieve train cross-encoder train.jsonl my-reranker
+    retrieve train cross-encoder train.jsonl my-reranker --development my-benchmark --index my-index
+    """
+    from retrieval.training.cross_encoder import CrossEncoderTraining, train_cross_encoder
+
+    if (index is None) != (options["development"] is None):
+        raise click.UsageError("--development and --index go together: an index's hits are re-ordered")
+    settings = CrossEncoderTraining(**_given(options, CrossEncoderTraining))
+    judge, calibrating = (None, ()) if index is None else _reranking(index, _development(options), depth)
+    with _progress() as show:
+        report = train_cross_encoder(
+            _examples(examples, options["split"]),
+            out,
+            model=options["model"],
+            settings=settings,
+            evaluate=judge,
+            development=calibrating,
+            sources={"examples": ", ".join(examples)},
+            overwrite=options["overwrite"],
+            progress=show,
+        )
+    _say(report)
 
 
-def _relevant_texts(benchmark: Benchmark) -> dict[str, str]:
-    """Read what the judged documents say, without keeping the rest of the corpus."""
+def _given(options: Mapping[str, Any], settings: Any) -> dict[str, Any]:
+    """Pick the settings that were given; the rest keep their defaults."""
+    names = [field.name for field in dataclasses.fields(settings)]
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def _examples(sources: Sequence[str], split: str) -> list[Example]:
+    from retrieval.commands.negatives import relevant_texts
+    from retrieval.eval.benchmark import Benchmark
+    from retrieval.training.examples import examples_of, read_examples
+
+    found: list[Example] = []
+    for source in sources:
+        if Path(source).is_dir():
+            benchmark = Benchmark.load(source, split)
+            found += examples_of(benchmark.queries, benchmark.qrels, relevant_texts(benchmark))
+        else:
+            found += read_examples(source)
+    return found
+
+
+def _development(options: Mapping[str, Any]) -> Benchmark:
+    from retrieval.eval.benchmark import Benchmark
+
+    return Benchmark.load(options["development"], options["development_split"])
+
+
+def _searching(benchmark: Benchmark) -> Callable[[Path], Mapping[str, float]]:
+    """Judge an encoder by a search of the whole development corpus, through a real index."""
+
+    def judge(folder: Path) -> dict[str, float]:
+        from retrieval.eval.stages import evaluate_retriever
+        from retrieval.indexing import build_index
+        from retrieval.retriever import Retriever
+
+        with tempfile.TemporaryDirectory() as place:
+            corpus, index = Path(place) / "corpus", Path(place) / "index"
+            benchmark.save(corpus)
+            build_index([corpus], index, model=folder)
+            found = evaluate_retriever(Retriever.open(index, model=folder), benchmark, _METRIC)
+        return found.systems[0].scores.means()
+
+    return judge
+
+
+def _reranking(
+    index: str, benchmark: Benchmark, depth: int
+) -> tuple[Callable[[Path], Mapping[str, float]], list[Example]]:
+    """Judge a cross-encoder by re-ordering an index's hits, which are searched once; and examples of these hits."""
     from retrieval.chunking import joined
+    from retrieval.retriever import Retriever
+    from retrieval.training.examples import Example
 
-    wanted = {doc_id for grades in benchmark.qrels.values() for doc_id, grade in grades.items() if grade > 0}
-    return {
-        document.doc_id: joined(document.title, document.text)
-        for document in benchmark.corpus()
-        if document.doc_id in wanted
-    }
+    retriever = Retriever.open(index)
+    hits = dict(zip(benchmark.queries, retriever.search_many(list(benchmark.queries.values()), depth), strict=True))
+    examples = []
+    for query_id, found in hits.items():
+        good = [hit for hit in found if benchmark.qrels[query_id].get(hit.doc_id, 0) > 0]
+        bad = [hit for hit in found if benchmark.qrels[query_id].get(hit.doc_id, 0) <= 0]
+        if good:
+            texts = [tuple(joined(hit.title, hit.text) for hit in part) for part in (good, bad)]
+            examples.append(
+                Example(query=benchmark.queries[query_id], query_id=query_id, positives=texts[0], negatives=texts[1])
+            )
+
+    def judge(folder: Path) -> dict[str, float]:
+        from retrieval.eval.metrics import evaluate
+        from retrieval.reranker import CrossEncoder
+
+        second = Retriever(retriever.index, reranker=CrossEncoder.load(folder))
+        run = {
+            query_id: {hit.doc_id: hit.score for hit in second.rerank(benchmark.queries[query_id], found)}
+            for query_id, found in hits.items()
+        }
+        return evaluate(benchmark.qrels, run, _METRIC).means()
+
+    return judge, examples
 
 
-COMMANDS: tuple[click.Command, ...] = (mine_negatives_command,)
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None] | None]:
+    from retrieval.console import counting
+
+    with counting("training") as show:
+        yield None if show is None else lambda share: show(round(1000 * share), 1000)
+
+
+def _say(report: TrainingReport) -> None:
+    from retrieval.console import say
+
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
+    taken_up = f", taken up at step {report.resumed_from:,}" if report.resumed_from else ""
+    say(f"{report.steps:,} steps in {report.seconds:.0f} s, {report.tokens:,} tokens{taken_up}; loss {report.loss:.4f}")
+    say(f"kept: the model of step {report.best_step:,}{': ' if figures else ''}{figures}")
+    for name, count in report.notices.items():
+        if count:
+            say(f"  {count:,} {name.replace('_', ' ')}")
+    say(f"written to {report.out}")
+
+
+COMMANDS: tuple[click.Command, ...] = (train_group,)
