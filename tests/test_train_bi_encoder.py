@@ -17,7 +17,7 @@ from retrieval.sentence_model import load_sentence_model
 from retrieval.training.bi_encoder import BiEncoderTraining, train_bi_encoder
 from retrieval.training.candidates import CandidateBatches
 from retrieval.training.examples import Example
-from retrieval.training.loop import prepare
+from retrieval.training.loop import autocast, prepare
 from retrieval.training.losses import LEFT_OUT, CandidateLoss, infonce, kl_divergence, margin_mse
 
 NAN = math.nan
@@ -203,9 +203,9 @@ def test_cached_gradients_are_those_of_one_big_batch(tiny, name):
     expected, gradient = gradients(model.model, big_batch)
     for direct in (0, 10**9):  # the cache, and activations kept
         loss = loss_over(model.model, metric=model.metric, direct_tokens=direct)
-        found, ours = gradients(model.model, lambda loss=loss: loss(columns(inputs), inputs["label"]))
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert torch.linalg.norm(ours - gradient) <= 1e-5 * torch.linalg.norm(gradient)
+        found, ours = gradients(model.model, lambda loss=loss: 0.5 * loss(columns(inputs), inputs["label"]))
+        assert 2 * found == pytest.approx(expected, rel=1e-5)
+        assert torch.linalg.norm(2 * ours - gradient) <= 1e-5 * torch.linalg.norm(gradient)
 
 
 def test_matryoshka_is_the_sum_over_lengths(tiny):
@@ -228,6 +228,24 @@ def test_matryoshka_is_the_sum_over_lengths(tiny):
         found, ours = gradients(model.model, lambda loss=loss: loss(columns(inputs), inputs["label"]))
         assert found == pytest.approx(expected, rel=1e-5)
         assert torch.linalg.norm(ours - gradient) <= 1e-5 * torch.linalg.norm(gradient)
+
+
+def test_precision_is_what_the_settings_say(tiny):
+    model = load(tiny("mean"))
+    inputs = batches_of(examples(12), model, batch_size=12)[0]
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        chosen = autocast(BiEncoderTraining(precision=precision), "cpu")
+        for direct in (0, 10**9):
+            loss = loss_over(model.model, direct_tokens=direct, autocast=chosen)
+            _, found[precision, direct] = gradients(
+                model.model, lambda loss=loss: loss(columns(inputs), inputs["label"])
+            )
+    exact = found["float32", 0]
+    for direct in (0, 10**9):
+        error = torch.linalg.norm(found["bfloat16", direct] - exact) / torch.linalg.norm(exact)
+        assert 1e-4 < error < 0.1
+    assert torch.allclose(found["bfloat16", 0], found["bfloat16", 10**9], rtol=1e-3, atol=1e-5)
 
 
 def test_gradient_checkpointing_gives_the_same_gradients(tiny):
@@ -480,26 +498,25 @@ def test_other_settings_or_data_start_anew(tiny, tmp_path, caplog):
 
 def test_memory_that_runs_out_makes_micro_batches_smaller(tiny, tmp_path, monkeypatch, caplog):
     settings = BiEncoderTraining(max_steps=3, micro_tokens=256, **BASIC)
-    given = {"model": tiny("mean"), "settings": settings}
-    train_bi_encoder(examples(), tmp_path / "whole", **given)
-    embed, room = CandidateLoss.embed_minibatch, 100
+    train_bi_encoder(examples(), tmp_path / "whole", model=tiny("mean"), settings=settings)
+    embed, room = CandidateLoss.embed_minibatch, 32
 
     def narrow(self, sentence_feature, begin, end, with_grad, *args, **more):
-        if with_grad and int(sentence_feature["attention_mask"][begin:end].sum()) > room:
+        if with_grad and begin and int(sentence_feature["attention_mask"][begin:end].sum()) > room:
             raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
         return embed(self, sentence_feature, begin, end, with_grad, *args, **more)
 
     monkeypatch.setattr(CandidateLoss, "embed_minibatch", narrow)
     for name, direct in (("direct", None), ("cached", 0)):
         caplog.clear()
-        changed = BiEncoderTraining(max_steps=3, micro_tokens=256, direct_tokens=direct, **BASIC)
+        changed = BiEncoderTraining(max_steps=3, micro_tokens=128, direct_tokens=direct, **BASIC)
         train_bi_encoder(examples(), tmp_path / name, model=tiny("mean"), settings=changed)
-        assert "64 tokens at once from here on" in caplog.text
+        assert "32 tokens at once from here on" in caplog.text
         left, right = weights(tmp_path / "whole"), weights(tmp_path / name)
         assert all(torch.allclose(left[key], right[key], atol=1e-4) for key in left)
-    room = 1
+    room = -1
     with pytest.raises(ModelError, match="out of memory on one text"):
-        train_bi_encoder(examples(), tmp_path / "none", **given)
+        train_bi_encoder(examples(), tmp_path / "none", model=tiny("mean"), settings=changed)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
