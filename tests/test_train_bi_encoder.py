@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -649,6 +650,10 @@ def test_missing_packages_are_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else found(name))
     with pytest.raises(MissingDependencyError, match=r"training needs accelerate.*retrieve-rerank\[train\]"):
         train_bi_encoder(examples(4), tmp_path / "out", model=tiny("mean"))
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "retrieval.training.losses", None)  # importing it fails
+    with pytest.raises(MissingDependencyError, match="sentence-transformers 6"):
+        train_bi_encoder(examples(4), tmp_path / "out", model=tiny("mean"), settings=BiEncoderTraining(**BASIC))
     monkeypatch.undo()
     monkeypatch.setattr("retrieval.training.adapters.find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match="LoRA needs peft"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.encoder import POOLINGS
-from retrieval.errors import ConfigError
+from retrieval.errors import ConfigError, MissingDependencyError
 from retrieval.models import fingerprint, resolve
 from retrieval.runtime import load_torch, quiet_loading
 from retrieval.sentence_model import SentenceModel, load_sentence_model
@@ -200,9 +200,15 @@ def _set_prompts(served: SentenceModel, settings: BiEncoderTraining) -> None:
 
 def _loss(served: SentenceModel, settings: BiEncoderTraining, device: str) -> Any:
     with quiet_loading():
-        from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+        try:
+            from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 
-        from retrieval.training.losses import CandidateLoss
+            from retrieval.training.losses import CandidateLoss
+        except ImportError as error:  # version 5 has them elsewhere, and a gradient cache of another form
+            raise MissingDependencyError(
+                "training of bi-encoders needs sentence-transformers 6; install it with: "
+                'pip install "sentence-transformers>=6"'
+            ) from error
 
     direct = _direct_tokens(served, device) if settings.direct_tokens is None else settings.direct_tokens
     loss = CandidateLoss(
