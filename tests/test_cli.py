@@ -216,7 +216,7 @@ def test_output_is_whole_or_absent(index: Path, tmp_path: Path) -> None:
     assert "'a b' does not fit a TREC run" in fails("query", index, "blank", "--output", output)
     assert "run tag" in fails("query", index, "heat", "-k", 1, "--output", output, "--run-tag", "two words")
     assert output.read_text() == "before"
-    assert "cannot write" in fails("query", index, "heat", "--json", "--output", tmp_path / "no" / "out")
+    assert "there is no folder" in fails("query", index, "heat", "--json", "--output", tmp_path / "no" / "out")
     assert "is a directory" in fails("query", index, "heat", "--json", "--output", tmp_path)
     run("query", index, "heat", "--format", "table", "--output", output)
     assert "copper" in output.read_text()
