@@ -1,0 +1,121 @@
+"""Which judged queries train a model, which choose among its checkpoints, and which prove that it is better."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from retrieval.chunking import is_blank
+from retrieval.errors import DataError
+from retrieval.eval.benchmark import Benchmark
+
+_DEVELOPMENT = ("dev", "valid", "validation")
+_ADVICE = "`retrieve make-benchmark` makes a benchmark with all splits of a source tree"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    """The queries of a benchmark, in three parts that share no query text.
+
+    Attributes:
+        training: Those to learn from.
+        selection: Those that choose among checkpoints; may be empty.
+        proof: Those that old and new are compared by.
+        facts: Where each part comes from, in words.
+        dropped: Queries left out of training or selection since their text is one of another part.
+    """
+
+    training: Benchmark
+    selection: Benchmark
+    proof: Benchmark
+    facts: Mapping[str, str]
+    dropped: int
+
+
+def split_queries(benchmark: str | Path, *, layout: str = "auto") -> Splits:
+    """Divide a benchmark's queries.
+
+    Training has the split train. The proof has test, else dev, else a fifth of train. Selection has dev where the proof
+    has not, else a tenth of train. The SHA-256 of a query's id decides which part of train it belongs to, so that
+    more queries move none. Texts are equal that differ only in case and blanks.
+
+    Args:
+        benchmark: As in `Benchmark.load`.
+        layout: As in `Benchmark.load`.
+
+    Raises:
+        DataError: No split train, no query to train with, or none for the proof.
+    """
+    try:
+        train = Benchmark.load(benchmark, "train", layout=layout)
+    except DataError as error:
+        raise DataError(f"{error}; judged queries to train with are needed: {_ADVICE}") from None
+    test = _optional(benchmark, ("test",), layout)
+    dev = _optional(benchmark, _DEVELOPMENT, layout)
+    proof = test or dev
+    selection = dev if test else None
+    facts = {}
+    if proof is None:
+        proof = _part(train, lambda bucket: bucket < 2)
+        facts["proof"] = "a fifth of train"
+        train = _part(train, lambda bucket: bucket >= 2)
+    if selection is None:
+        selection = _part(train, lambda bucket: bucket == 2)
+        facts["selection"] = "a tenth of train"
+        train = _part(train, lambda bucket: bucket != 2)
+    facts = {"training": "train", "selection": selection.card.split, "proof": proof.card.split} | facts
+    held = _texts(proof)
+    kept = _without(selection, held)
+    trained = _without(train, held | _texts(kept))
+    dropped = len(selection.queries) + len(train.queries) - len(kept.queries) - len(trained.queries)
+    for part, what in ((trained, "to train with"), (proof, "for the proof")):
+        if not any(grade > 0 for grades in part.qrels.values() for grade in grades.values()):
+            raise DataError(f"{benchmark}: no query with a relevant document is left {what}; {_ADVICE}")
+    return Splits(training=trained, selection=kept, proof=proof, facts=facts, dropped=dropped)
+
+
+def limited(benchmark: Benchmark, most: int) -> Benchmark:
+    """Return at most so many of a benchmark's queries, those whose id has the smallest SHA-256."""
+    chosen = set(sorted(benchmark.queries, key=_digest)[:most])
+    return _filtered(benchmark, lambda query_id: query_id in chosen)
+
+
+def _optional(source: str | Path, names: tuple[str, ...], layout: str) -> Benchmark | None:
+    """Load the first of these splits that is there."""
+    for name in names:
+        try:
+            return Benchmark.load(source, name, layout=layout)
+        except DataError as error:
+            if f"no split {name!r}" not in str(error):  # a split that is there and damaged
+                raise
+    return None
+
+
+def _part(benchmark: Benchmark, keeps: Callable[[int], bool]) -> Benchmark:
+    """Return the queries of some of ten buckets."""
+    return _filtered(benchmark, lambda query_id: keeps(int(_digest(query_id), 16) % 10))
+
+
+def _without(benchmark: Benchmark, texts: set[str]) -> Benchmark:
+    return _filtered(benchmark, lambda query_id: _normal(benchmark.queries[query_id]) not in texts)
+
+
+def _filtered(benchmark: Benchmark, keeps: Callable[[str], bool]) -> Benchmark:
+    queries = {query_id: text for query_id, text in benchmark.queries.items() if keeps(query_id)}
+    qrels = {query_id: grades for query_id, grades in benchmark.qrels.items() if query_id in queries}
+    card = replace(benchmark.card, queries=len(queries), judgements=sum(map(len, qrels.values())))
+    return replace(benchmark, card=card, queries=queries, qrels=qrels)
+
+
+def _texts(benchmark: Benchmark) -> set[str]:
+    return {_normal(text) for text in benchmark.queries.values() if not is_blank(text)}
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _digest(query_id: str) -> str:
+    return hashlib.sha256(query_id.encode()).hexdigest()

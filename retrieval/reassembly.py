@@ -1,0 +1,131 @@
+"""Documents out of an index: the passages of each put together again, to be indexed by another model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from retrieval.columns import conform, metadata_name, unify
+from retrieval.documents import DocumentSettings
+from retrieval.files import atomic_write
+from retrieval.index.reader import Index
+
+_ID, _TITLE, _TEXT = "document id", "document title", "document text"  # no metadata is called so by chance
+_PASSAGE_COLUMNS = ("passage", "start", "end")
+
+READING = DocumentSettings(id_field=_ID, title_field=_TITLE, text_field=_TEXT)
+"""How a file that `write_documents` made is read."""
+
+
+@dataclass(kw_only=True)
+class Reassembly:
+    """What became of an index's documents.
+
+    Attributes:
+        documents: written.
+        blanks: of these, such where passages do not touch; what lies between, blanks, is written as spaces.
+    """
+
+    documents: int = 0
+    blanks: int = 0
+
+
+class _Passage(NamedTuple):
+    start: int
+    text: str
+
+
+def fingerprint_of(index: Index) -> str:
+    """SHA-256 over all that an index holds, as 64 hexadecimal digits."""
+    files = "\n".join(file.sha256 for file in index.manifest.files())
+    return hashlib.sha256(files.encode()).hexdigest()
+
+
+def write_documents(index: Index, path: str | Path) -> Reassembly:
+    """Write the documents of an index, as they were when it was built, into an Arrow file (read it with `READING`).
+
+    The text of a document comes back to the character, but for blanks at its ends and, with windows that do not
+    overlap, between them: a window has no blanks around it. Of a text that was truncated only its beginning is there.
+
+    Raises:
+        DataError: The file cannot be written.
+    """
+    found = Reassembly()
+    schema = _schema(index)
+    with atomic_write(path) as stream, pa.ipc.new_file(stream, schema) as writer:
+        for batch in documents_of(index, found):
+            writer.write_batch(batch)
+    return found
+
+
+def documents_of(index: Index, found: Reassembly | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of an index that are not deleted, one a row, in order; `found` counts them."""
+    found = Reassembly() if found is None else found
+    schema, whole = _schema(index), _passage_schema(index)
+    waiting: pa.RecordBatch | None = None  # the rows of a document whose passages may go on in the next batch
+    for batch in index.documents():
+        batch = conform(batch, whole)
+        if waiting is not None:
+            batch = pa.Table.from_batches([waiting, batch]).combine_chunks().to_batches()[0]
+        last = _beginnings(batch)[-1]
+        waiting = batch.slice(last)
+        if last:
+            yield _joined(batch.slice(0, last), schema, found)
+    if waiting is not None:
+        yield _joined(waiting, schema, found)
+
+
+def _passage_schema(index: Index) -> pa.Schema:
+    return unify([segment.schema for segment in index.rows.segments])
+
+
+def _schema(index: Index) -> pa.Schema:
+    """The columns of documents, with the names that metadata had before the index's own names were kept free."""
+    own = {"doc_id": _ID, "title": _TITLE, "text": _TEXT}
+    kept = [field for field in _passage_schema(index) if field.name not in _PASSAGE_COLUMNS]
+    return pa.schema([field.with_name(own.get(field.name) or _given_name(field.name)) for field in kept])
+
+
+def _given_name(column: str) -> str:
+    """The name that `metadata_name` made a column's name of."""
+    return column[:-1] if column.endswith("_") and metadata_name(column[:-1]) == column else column
+
+
+def _beginnings(batch: pa.RecordBatch) -> list[int]:
+    """Rows that begin a document: passage 0, or none for one without text."""
+    return [row for row, passage in enumerate(batch.column("passage").to_pylist()) if not passage]
+
+
+def _joined(batch: pa.RecordBatch, schema: pa.Schema, found: Reassembly) -> pa.RecordBatch:
+    """Make documents of the passages of whole documents."""
+    first = _beginnings(batch)
+    rows = list(map(_Passage, batch.column("start").to_pylist(), batch.column("text").to_pylist()))
+    heads = batch.take(pa.array(first))
+    texts = [_text(rows[begin:end], found) for begin, end in zip(first, [*first[1:], len(rows)], strict=True)]
+    found.documents += len(texts)
+    columns = [
+        pa.array(texts, pa.string()) if name == "text" else heads.column(name)
+        for name in batch.schema.names
+        if name not in _PASSAGE_COLUMNS
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _text(passages: Sequence[_Passage], found: Reassembly) -> str:
+    """Lay passages over each other by where they start."""
+    parts: list[str] = []
+    end = 0  # characters
+    torn = False
+    for start, text in passages:
+        if start > end:
+            parts.append(" " * (start - end))
+            torn, end = True, start
+        parts.append(text[end - start :])
+        end = max(end, start + len(text))
+    found.blanks += torn
+    return "".join(parts)
