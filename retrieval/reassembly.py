@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from retrieval.chunking import joined
 from retrieval.columns import conform, metadata_name, unify
 from retrieval.documents import DocumentSettings
 from retrieval.files import atomic_write
@@ -61,6 +63,40 @@ def write_documents(index: Index, path: str | Path) -> Reassembly:
         for batch in documents_of(index, found):
             writer.write_batch(batch)
     return found
+
+
+def read_texts(path: str | Path, doc_ids: Collection[str]) -> dict[str, str]:
+    """Read what some documents of such a file say, title and text joined, by id."""
+    wanted = pa.array(sorted(doc_ids), pa.string())
+    texts: dict[str, str] = {}
+    with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            batch = batch.filter(pc.is_in(batch.column(_ID), value_set=wanted))
+            columns = (batch.column(name).to_pylist() for name in (_ID, _TITLE, _TEXT))
+            texts |= {doc_id: joined(title, text) for doc_id, title, text in zip(*columns, strict=True)}
+    return texts
+
+
+def write_sample(path: str | Path, out: str | Path, doc_ids: Collection[str], *, every: int) -> None:
+    """Copy some documents of such a file into another, and one of every so many of all.
+
+    Raises:
+        DataError: The file cannot be written.
+    """
+    wanted = pa.array(sorted(doc_ids), pa.string())
+    position = 0
+    with (
+        pa.ipc.open_file(pa.memory_map(str(path))) as reader,
+        atomic_write(out) as stream,
+        pa.ipc.new_file(stream, reader.schema) as writer,
+    ):
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            named = pc.is_in(batch.column(_ID), value_set=wanted).to_pylist()
+            keep = [name or (position + row) % every == 0 for row, name in enumerate(named)]
+            position += batch.num_rows
+            writer.write_batch(batch.filter(pa.array(keep, pa.bool_())))
 
 
 def documents_of(index: Index, found: Reassembly | None = None) -> Iterator[pa.RecordBatch]:

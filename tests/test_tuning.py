@@ -19,7 +19,7 @@ from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.errors import ConfigError, DataError
 from retrieval.heldout import limited, split_queries
 from retrieval.index.reader import Index
-from retrieval.reassembly import READING, Reassembly, documents_of, write_documents
+from retrieval.reassembly import READING, Reassembly, documents_of, read_texts, write_documents, write_sample
 from retrieval.tuning import TuningReport, TuningSettings, tune
 
 NOISE = ["copper", "conducts", "heat", "better", "than", "iron", "does", "silver", "is", "a", "ferry", "crosses"]
@@ -397,6 +397,34 @@ def test_passages_of_a_document_in_several_batches(tmp_path: Path, tiny: Any, mo
     table = pa.Table.from_batches(documents_of(Index.open(tmp_path / "index")))
     assert table["document text"].to_pylist() == [record["text"] for record in records]
     assert table_of(corpus, DocumentSettings())[0]["text"] == table["document text"][0].as_py()
+
+
+def test_a_sample_has_what_was_asked_for_and_some_others(tmp_path: Path, tiny: Any) -> None:
+    indexed(tmp_path, tiny("mean"), [{"_id": f"d{n:02}", "title": f"T{n}", "text": f"text {n}"} for n in range(40)])
+    write_documents(Index.open(tmp_path / "index"), tmp_path / "all.arrow")
+    write_sample(tmp_path / "all.arrow", tmp_path / "some.arrow", {"d07", "d13", "none"}, every=10)
+    rows = table_of(tmp_path / "some.arrow", READING)
+    assert [row["doc_id"] for row in rows] == ["d00", "d07", "d10", "d13", "d20", "d30"]
+    assert read_texts(tmp_path / "all.arrow", ["d13", "none"]) == {"d13": "T13 text 13"}
+
+
+def test_checkpoints_of_a_large_corpus_are_judged_on_a_sample(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval.tuner._DEVELOPMENT_DOCUMENTS", 4)
+    monkeypatch.setattr("retrieval.tuner._DEVELOPMENT_HITS", 1)
+    monkeypatch.setattr("retrieval.tuner._ENCODER_QUERIES", 3)
+    sizes: list[int] = []
+
+    def stop(stage: str, share: float | None) -> None:
+        if stage == "building the new index":
+            (sample,) = tmp_path.glob(".out.tuning/development.arrow")
+            sizes.append(len(table_of(sample, READING)))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(world / "index", world / "bench", tmp_path / "out", settings=LEARNS, progress=stop)
+    assert 4 <= sizes[0] <= 10  # every 8th of 30, 3 relevant ones, 3 hits
 
 
 def test_windows_that_do_not_touch_are_counted(tmp_path: Path, tiny: Any) -> None:

@@ -13,7 +13,8 @@ import click
 from retrieval.commands.options import check_outputs
 
 if TYPE_CHECKING:
-    from retrieval.tuning import Proof, TuningReport
+    from retrieval.proof import Proof
+    from retrieval.tuning import TuningReport
 
 
 @click.command("tune")
