@@ -12,7 +12,7 @@ from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark
 
 _DEVELOPMENT = ("dev", "valid", "validation")
-_ADVICE = "`retrieve make-benchmark` makes a benchmark with all splits of a source tree"
+_ADVICE = "`retrieve make-benchmark` finds some in a source tree"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,38 +34,36 @@ class Splits:
     dropped: int
 
 
-def split_queries(benchmark: str | Path, *, layout: str = "auto") -> Splits:
+def split_queries(benchmark: str | Path, *, split: str = "train", layout: str = "auto") -> Splits:
     """Divide a benchmark's queries.
 
-    Training has the split train. The proof has test, else dev, else a fifth of train. Selection has dev where the proof
-    has not, else a tenth of train. The SHA-256 of a query's id decides which part of train it belongs to, so that
-    more queries move none. Texts are equal that differ only in case and blanks.
+    Training has the split `split`. The proof has test, else dev, else a fifth of that split. Selection has dev where
+    the proof has not, else a tenth of that split. The SHA-256 of a query's id decides which part of a split it
+    belongs to, so that more queries move none. Texts are equal that differ only in case and blanks.
 
     Args:
         benchmark: As in `Benchmark.load`.
+        split: Whose queries train; it is not taken for another part as a whole.
         layout: As in `Benchmark.load`.
 
     Raises:
-        DataError: No split train, no query to train with, or none for the proof.
+        DataError: No such split, no query to train with, or none for the proof.
     """
     try:
-        train = Benchmark.load(benchmark, "train", layout=layout)
+        train = Benchmark.load(benchmark, split, layout=layout)
     except DataError as error:
-        raise DataError(f"{error}; judged queries to train with are needed: {_ADVICE}") from None
-    test = _optional(benchmark, ("test",), layout)
-    dev = _optional(benchmark, _DEVELOPMENT, layout)
-    proof = test or dev
-    selection = dev if test else None
-    facts = {}
+        if _absent(split, error):
+            raise DataError(
+                f"{error}; queries to train with are needed: name their split (--split), or {_ADVICE}"
+            ) from None
+        raise
+    test, dev = (_optional(benchmark, names, split, layout) for names in (("test",), _DEVELOPMENT))
+    proof, selection = test or dev, dev if test else None
     if proof is None:
-        proof = _part(train, lambda bucket: bucket < 2)
-        facts["proof"] = "a fifth of train"
-        train = _part(train, lambda bucket: bucket >= 2)
+        proof, train = _divided(train, (0, 1), f"a fifth of {split}")
     if selection is None:
-        selection = _part(train, lambda bucket: bucket == 2)
-        facts["selection"] = "a tenth of train"
-        train = _part(train, lambda bucket: bucket != 2)
-    facts = {"training": "train", "selection": selection.card.split, "proof": proof.card.split} | facts
+        selection, train = _divided(train, (2,), f"a tenth of {split}")
+    facts = {"training": split, "selection": selection.card.split, "proof": proof.card.split}
     held = _texts(proof)
     kept = _without(selection, held)
     trained = _without(train, held | _texts(kept))
@@ -82,20 +80,29 @@ def limited(benchmark: Benchmark, most: int) -> Benchmark:
     return _filtered(benchmark, lambda query_id: query_id in chosen)
 
 
-def _optional(source: str | Path, names: tuple[str, ...], layout: str) -> Benchmark | None:
-    """Load the first of these splits that is there."""
+def _optional(source: str | Path, names: tuple[str, ...], taken: str, layout: str) -> Benchmark | None:
+    """Load the first of these splits that is there, and not taken."""
     for name in names:
         try:
-            return Benchmark.load(source, name, layout=layout)
+            if name != taken:
+                return Benchmark.load(source, name, layout=layout)
         except DataError as error:
-            if f"no split {name!r}" not in str(error):  # a split that is there and damaged
+            if not _absent(name, error):  # a split that is there and damaged
                 raise
     return None
 
 
-def _part(benchmark: Benchmark, keeps: Callable[[int], bool]) -> Benchmark:
-    """Return the queries of some of ten buckets."""
-    return _filtered(benchmark, lambda query_id: keeps(int(_digest(query_id), 16) % 10))
+def _absent(split: str, error: DataError) -> bool:
+    """Whether an error says that a benchmark has no such split."""
+    return f"no split {split!r}" in str(error)
+
+
+def _divided(benchmark: Benchmark, buckets: tuple[int, ...], name: str) -> tuple[Benchmark, Benchmark]:
+    """Return the queries of some of ten buckets, as a split of another name, and the others."""
+    inside = {query_id for query_id in benchmark.queries if int(_digest(query_id), 16) % 10 in buckets}
+    part = _filtered(benchmark, lambda query_id: query_id in inside)
+    part = replace(part, card=replace(part.card, split=name))
+    return part, _filtered(benchmark, lambda query_id: query_id not in inside)
 
 
 def _without(benchmark: Benchmark, texts: set[str]) -> Benchmark:

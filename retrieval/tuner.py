@@ -35,10 +35,11 @@ KEEP = ("better", "always")
 _STEPS = (60, 200)  # least and most, where nothing is said
 _MOST_EPOCHS = 10  # that the least number of steps may come to
 _LENGTH = 128  # tokens of a bi-encoder's training inputs
-_CHECKPOINTS = 4
-_DEVELOPMENT_DOCUMENTS = 5_000
-_DEVELOPMENT_HITS = 20
-_ENCODER_QUERIES, _RERANKER_QUERIES = 300, 60  # that choose among checkpoints
+_CHECKPOINTS = 3
+_DEVELOPMENT_DOCUMENTS = 1_000  # every checkpoint encodes them: what is relevant, what was found, and a sample
+_DEVELOPMENT_HITS = 5
+_SAMPLED = 0.4  # share of them
+_ENCODER_QUERIES, _RERANKER_QUERIES = 100, 60  # that choose among checkpoints
 _CALIBRATED = 10  # queries that a calibration needs
 
 Stage = Callable[[str, float | None], None]
@@ -285,7 +286,9 @@ class Job:
             found = self.old.search_many(list(benchmark.queries.values()), _DEVELOPMENT_HITS, rerank=False)
             wanted = {hit.doc_id for hits in found for hit in hits}
             wanted |= {doc_id for grades in benchmark.qrels.values() for doc_id in grades}
-            write_sample(self.corpus, corpus, wanted, every=math.ceil(self.old.documents / _DEVELOPMENT_DOCUMENTS))
+            write_sample(
+                self.corpus, corpus, wanted, every=math.ceil(self.old.documents / (_SAMPLED * _DEVELOPMENT_DOCUMENTS))
+            )
         return by_search(corpus, benchmark, METRIC, documents=READING, encoding=encoding)
 
     def _served(self, folder: Path, encoding: EncoderSettings) -> BiEncoder:

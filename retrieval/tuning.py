@@ -80,6 +80,7 @@ def tune(
     model: str | Path | None = None,
     reranker_from: str | Path | None = None,
     also: Sequence[str | Path] = (),
+    split: str = "train",
     layout: str = "auto",
     progress: Stage | None = None,
 ) -> TuningReport:
@@ -93,6 +94,7 @@ def tune(
         model: Only needed where the index's model lies elsewhere now.
         reranker_from: Encoder or cross-encoder that a reranker starts from; None: the default encoder.
         also: Further benchmarks, to show what a model that is kept lost elsewhere; takes the time of two indexes each.
+        split: Of `benchmark`: the queries to train with.
         layout: Of `benchmark`.
         progress: Hears what is being done.
 
@@ -109,7 +111,7 @@ def tune(
     old = Retriever.open(index, model=model, device=settings.device, trust_remote_code=settings.trust_remote_code)
     if old.index.manifest.encoder is None:
         raise ConfigError(f"{index} was made of ready-made vectors: there is no model of it to tune")
-    splits = split_queries(benchmark, layout=layout)
+    splits = split_queries(benchmark, split=split, layout=layout)
     others = [Benchmark.load(one) for one in also]
     start = fingerprint(resolve(reranker_from).folder) if settings.what != "encoder" else None
     judged = [[dict(part.queries), dict(part.qrels)] for part in (splits.training, splits.selection, splits.proof)]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--benchmark", required=True, help="Judged queries of INDEX's documents, as `retrieve evaluate` has them."
 )
+@click.option("--split", default="train", show_default=True, help="Of the benchmark: the queries to train with.")
 @click.option("--layout", default="auto", show_default=True, help="Of the benchmark, where it is not recognised.")
 @click.option(
     "--what",
@@ -66,8 +67,8 @@ def tune_command(
 
     Mines hard negatives with INDEX, trains, builds a new index with the new model, and asks old and new the held-out
     queries. OUT, a new folder, gets what is better: encoder and index, reranker; and report.json in any case. INDEX is
-    only read. The benchmark needs the split train. Held out are test, else dev, else a fifth of train. A command
-    that was stopped goes on when it is repeated.
+    only read. Held out are the split test, else dev, else a fifth of the queries of --split. A command that was
+    stopped goes on when it is repeated.
 
     \b
     retrieve tune my-index tuned --benchmark my-benchmark
@@ -87,6 +88,7 @@ def tune_command(
             model=options["model"],
             reranker_from=options["reranker_from"],
             also=also,
+            split=options["split"],
             layout=options["layout"],
             progress=tell,
         )
