@@ -10,6 +10,7 @@ from pathlib import Path
 from retrieval.chunking import is_blank
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark
+from retrieval.eval.layouts import LAYOUTS
 
 _DEVELOPMENT = ("dev", "valid", "validation")
 _ADVICE = "`retrieve make-benchmark` finds some in a source tree"
@@ -49,6 +50,7 @@ def split_queries(benchmark: str | Path, *, split: str = "train", layout: str = 
     Raises:
         DataError: No such split, no query to train with, or none for the proof.
     """
+    _require_judgements(Path(benchmark), layout)
     try:
         train = Benchmark.load(benchmark, split, layout=layout)
     except DataError as error:
@@ -78,6 +80,15 @@ def limited(benchmark: Benchmark, most: int) -> Benchmark:
     """Return at most so many of a benchmark's queries, those whose id has the smallest SHA-256."""
     chosen = set(sorted(benchmark.queries, key=_digest)[:most])
     return _filtered(benchmark, lambda query_id: query_id in chosen)
+
+
+def _require_judgements(folder: Path, layout: str) -> None:
+    """Refuse a folder that is no benchmark, such as a corpus alone, with what is missing in it."""
+    if layout == "auto" and folder.is_dir() and not any(known.recognises(folder) for known in LAYOUTS.values()):
+        raise DataError(
+            f"{folder}: no judgements in it that are known; to tune, queries are needed (queries.jsonl) and which "
+            f"documents answer them (qrels/train.tsv): {_ADVICE}"
+        )
 
 
 def _optional(source: str | Path, names: tuple[str, ...], taken: str, layout: str) -> Benchmark | None:

@@ -108,6 +108,8 @@ def tune(
     place = Path(out).expanduser().absolute()
     if place.exists() or place.is_symlink():
         raise ConfigError(f"{out} exists; give another folder")
+    if Path(index).expanduser().resolve() in place.resolve().parents:
+        raise ConfigError(f"{out} lies in the index {index}, which is only read; give another folder")
     old = Retriever.open(index, model=model, device=settings.device, trust_remote_code=settings.trust_remote_code)
     if old.index.manifest.encoder is None:
         raise ConfigError(f"{index} was made of ready-made vectors: there is no model of it to tune")

@@ -254,10 +254,15 @@ def test_refusals(world: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(ConfigError, match="out exists; give another folder"):
         tune(world / "index", world / "bench", tmp_path / "out")
+    with pytest.raises(ConfigError, match="lies in the index"):
+        tune(world / "index", world / "bench", world / "index" / "tuned")
     with pytest.raises(ConfigError, match="ready-made vectors: there is no model"):
         tune(build(tmp_path / "vectors", 20), world / "bench", tmp_path / "other")
     only = write_benchmark(tmp_path / "only", {"d0": "x"}, {"q": "y"}, {"test": {"q": "d0"}})
     with pytest.raises(DataError, match=r"no split 'train'; there are: test; .* `retrieve make-benchmark`"):
+        tune(world / "index", only, tmp_path / "other")
+    (tmp_path / "only" / "queries.jsonl").unlink()
+    with pytest.raises(DataError, match=r"no judgements in it .* \(qrels/train.tsv\): `retrieve make-benchmark`"):
         tune(world / "index", only, tmp_path / "other")
     assert not list(tmp_path.glob(".*"))
 
