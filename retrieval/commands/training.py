@@ -15,6 +15,7 @@ from retrieval.commands.options import together
 
 if TYPE_CHECKING:
     from retrieval.eval.benchmark import Benchmark
+    from retrieval.judges import Judge
     from retrieval.training.examples import Example
     from retrieval.training.run import TrainingReport
 
@@ -86,8 +87,7 @@ def train_bi_encoder_command(examples: Sequence[str], out: str, pooling: str | N
         except ValueError:
             raise click.UsageError(f"--matryoshka {options['matryoshka']}: expected numbers with commas") from None
     settings = BiEncoderTraining(**_given(options, BiEncoderTraining))
-    judge = _searching(_development(options)) if options["development"] else None
-    with _progress() as show:
+    with _search_judge(options) as judge, _progress() as show:
         report = train_bi_encoder(
             _examples(examples, options["split"]),
             out,
@@ -127,7 +127,17 @@ def train_cross_encoder_command(
     if (index is None) != (options["development"] is None):
         raise click.UsageError("--development and --index go together: an index's hits are re-ordered")
     settings = CrossEncoderTraining(**_given(options, CrossEncoderTraining))
-    judge, calibrating = (None, ()) if index is None else _reranking(index, _development(options), depth)
+    judge: Judge | None = None
+    calibrating: Sequence[Example] = ()
+    if index is not None:
+        from retrieval.judges import by_reranking
+        from retrieval.reranker import RerankSettings
+        from retrieval.retriever import Retriever
+
+        hits = by_reranking(
+            Retriever.open(index), _development(options), _METRIC, depth=depth, settings=RerankSettings()
+        )
+        judge, calibrating = hits.judge, hits.examples
     with _progress() as show:
         report = train_cross_encoder(
             _examples(examples, options["split"]),
@@ -170,56 +180,22 @@ def _development(options: Mapping[str, Any]) -> Benchmark:
     return Benchmark.load(options["development"], options["development_split"])
 
 
-def _searching(benchmark: Benchmark) -> Callable[[Path], Mapping[str, float]]:
-    """Judge an encoder by a search of the whole development corpus, through a real index."""
+@contextmanager
+def _search_judge(options: Mapping[str, Any]) -> Iterator[Judge | None]:
+    """Judge an encoder by a search of the whole development corpus; None without one."""
+    if options["development"] is None:
+        yield None
+        return
+    from retrieval.documents import DocumentSettings
+    from retrieval.encoder import EncoderSettings
+    from retrieval.judges import by_search
 
-    def judge(folder: Path) -> dict[str, float]:
-        from retrieval.eval.stages import evaluate_retriever
-        from retrieval.indexing import build_index
-        from retrieval.retriever import Retriever
-
-        with tempfile.TemporaryDirectory() as place:
-            corpus, index = Path(place) / "corpus", Path(place) / "index"
-            benchmark.save(corpus)
-            build_index([corpus], index, model=folder)
-            found = evaluate_retriever(Retriever.open(index, model=folder), benchmark, _METRIC)
-        return found.systems[0].scores.means()
-
-    return judge
-
-
-def _reranking(
-    index: str, benchmark: Benchmark, depth: int
-) -> tuple[Callable[[Path], Mapping[str, float]], list[Example]]:
-    """Judge a cross-encoder by re-ordering an index's hits, which are searched once; and examples of these hits."""
-    from retrieval.chunking import joined
-    from retrieval.retriever import Retriever
-    from retrieval.training.examples import Example
-
-    retriever = Retriever.open(index)
-    hits = dict(zip(benchmark.queries, retriever.search_many(list(benchmark.queries.values()), depth), strict=True))
-    examples = []
-    for query_id, found in hits.items():
-        good = [hit for hit in found if benchmark.qrels[query_id].get(hit.doc_id, 0) > 0]
-        bad = [hit for hit in found if benchmark.qrels[query_id].get(hit.doc_id, 0) <= 0]
-        if good:
-            texts = [tuple(joined(hit.title, hit.text) for hit in part) for part in (good, bad)]
-            examples.append(
-                Example(query=benchmark.queries[query_id], query_id=query_id, positives=texts[0], negatives=texts[1])
-            )
-
-    def judge(folder: Path) -> dict[str, float]:
-        from retrieval.eval.metrics import evaluate
-        from retrieval.reranker import CrossEncoder
-
-        second = Retriever(retriever.index, reranker=CrossEncoder.load(folder))
-        run = {
-            query_id: {hit.doc_id: hit.score for hit in second.rerank(benchmark.queries[query_id], found)}
-            for query_id, found in hits.items()
-        }
-        return evaluate(benchmark.qrels, run, _METRIC).means()
-
-    return judge, examples
+    benchmark = _development(options)
+    with tempfile.TemporaryDirectory() as place:
+        benchmark.save(Path(place) / "corpus")
+        yield by_search(
+            Path(place) / "corpus", benchmark, _METRIC, documents=DocumentSettings(), encoding=EncoderSettings()
+        )
 
 
 @contextmanager
