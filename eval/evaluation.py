@@ -102,6 +102,7 @@ def evaluate_runs(
     all_pairs: bool = False,
     title: str = "",
     facts: Mapping[str, str] | None = None,
+    curve: bool = True,
 ) -> Evaluation:
     """Score finished runs, and compare them where there are several.
 
@@ -115,6 +116,7 @@ def evaluate_runs(
         all_pairs: Compare every two runs, not only each with the first.
         title: Of the report.
         facts: What the report says of the judgements and runs, such as their files.
+        curve: Compute recall by depth, for a report; without it, only the metrics are compiled.
 
     Raises:
         ConfigError: No such metric or profile, or no run.
@@ -129,7 +131,7 @@ def evaluate_runs(
             name: {q: {d: score for d, score in hits.items() if d in pool[q]} for q, hits in run.items() if q in pool}
             for name, run in runs.items()
         }
-    systems = tuple(rules.system(name, judged, run) for name, run in runs.items())
+    systems = tuple(rules.system(name, judged, run, curve=curve) for name, run in runs.items())
     return Evaluation(
         title=title or " and ".join(runs),
         facts={**(facts or {}), **rules.facts()},
@@ -222,12 +224,16 @@ class Rules:
         run: Mapping[str, Mapping[str, float]],
         held: Collection[str] | None = None,
         seconds: Mapping[str, Sequence[float]] | None = None,
+        *,
+        curve: bool = True,
     ) -> System:
         """Score a run, by the metrics and by recall at every depth."""
-        longest = max((len(hits) for query_id, hits in run.items() if query_id in qrels), default=0)
-        depths = [depth for depth in DEPTHS if depth <= max(longest, 1)]
-        curve = self.scores(qrels, run, [Measure("recall", depth, self.relevance_level) for depth in depths])
-        recall = dict(zip(depths, curve.values.mean(axis=1).tolist(), strict=True))
+        recall: dict[int, float] = {}
+        if curve:
+            longest = max((len(hits) for query_id, hits in run.items() if query_id in qrels), default=0)
+            depths = [depth for depth in DEPTHS if depth <= max(longest, 1)]
+            found = self.scores(qrels, run, [Measure("recall", depth, self.relevance_level) for depth in depths])
+            recall = dict(zip(depths, found.values.mean(axis=1).tolist(), strict=True))
         scores = self.scores(qrels, run, held=held)
         return System(name=name, scores=scores, run=run, recall=recall, seconds=seconds or {})
 

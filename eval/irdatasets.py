@@ -51,7 +51,7 @@ def load(name: str, split: str | None) -> Benchmark:
 
 def _registry() -> Any:
     try:
-        import ir_datasets  # type: ignore[import-untyped]
+        import ir_datasets
     except ImportError:
         raise MissingDependencyError(
             'a benchmark by name needs ir_datasets: pip install "retrieve-rerank[eval]" (or give the path of a folder)'

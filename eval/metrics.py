@@ -196,7 +196,7 @@ def evaluate(
         DataError: No judgements, a grade that is no whole number, a score that is no number, or no query in common.
         MissingDependencyError: ranx is not installed.
     """
-    measures = parse_measures(metrics, relevance_level)  # measures stay as they are
+    measures = parse_measures(metrics, relevance_level)
     if not qrels:
         raise DataError("no judgements; expected grades by doc_id by query_id")
     if run and not any(query_id in qrels for query_id in run):

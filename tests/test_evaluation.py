@@ -443,6 +443,16 @@ def test_values_by_query_are_printed(folder: Path, tmp_path: Path) -> None:
     assert ran.stdout == "mrr@10\t0.5000\nq1\tmrr@10\t0.5000\n"
 
 
+def test_a_finished_run_compiles_no_more_than_its_metrics(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.run").write_text("q1 Q0 d1 1 2 t\n")
+    command = [sys.executable, "-c", "from retrieval.cli import main; main()"]
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""}
+    files = (folder / "bench/qrels/dev.tsv", tmp_path / "a.run")
+    ran = subprocess.run([*command, "evaluate", *files, "-m", "mrr"], env=environment, capture_output=True, check=True)
+    assert ran.stdout == b"mrr\t0.0000\n" and b"recall" not in ran.stderr
+    assert not list((tmp_path / "cache").rglob("recall*"))
+
+
 def test_a_settings_file_may_list_metrics(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.run").write_text("q1 Q0 d1 1 2 t\nq1 Q0 d2 2 1 t\n")
     (tmp_path / "s.toml").write_text('[evaluate]\nmetric = ["mrr@1", "mrr"]\n')

@@ -113,7 +113,11 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
     if options["output_run"] is not None:
         check_target(options["output_run"], options["run_tag"])
     check_outputs([options["report"], options["output_run"]], [qrels, run, options["queries"]])
-    evaluation = _of_run(str(qrels), str(run), options) if index is None else _of_index(qrels, index, options)
+    if index is None:
+        paged = form != "table" or options["report"] is not None
+        evaluation = _of_run(str(qrels), str(run), options, curve=paged)
+    else:
+        evaluation = _of_index(qrels, index, options)
     _print(evaluation, form, options["report"], brief=index is None, by_query=options["by_query"])
     if options["output_run"] is not None:  # last: what was found is printed, should an id not fit a run
         _write_run(evaluation.systems[-1].run, options["output_run"], options["run_tag"])
@@ -130,7 +134,7 @@ _MODES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
-def _of_run(qrels: str, run: str, options: Mapping[str, Any]) -> Evaluation:
+def _of_run(qrels: str, run: str, options: Mapping[str, Any], *, curve: bool) -> Evaluation:
     from retrieval.eval.evaluation import evaluate_runs
     from retrieval.qrels import read_qrels
     from retrieval.runs import read_run
@@ -138,7 +142,8 @@ def _of_run(qrels: str, run: str, options: Mapping[str, Any]) -> Evaluation:
     title = f"{Path(run).name} on {Path(qrels).name}"
     found = read_run(standard_stream(run, "/dev/stdin"))
     facts = {"judgements": qrels, "run": run}
-    return evaluate_runs(read_qrels(qrels), {Path(run).name: found}, title=title, facts=facts, **_rules(options))
+    runs = {Path(run).name: found}
+    return evaluate_runs(read_qrels(qrels), runs, title=title, facts=facts, curve=curve, **_rules(options))
 
 
 def _rules(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import DEVICE, chosen
+from retrieval.commands.options import DEVICE, chosen, open_retriever
 
 if TYPE_CHECKING:
     from retrieval.eval.benchmark import Benchmark
@@ -74,16 +74,13 @@ def mine_negatives_command(index: str, out: str, as_json: bool, **options: Any) 
     """
     from retrieval.console import counting, print_facts, say
     from retrieval.eval.benchmark import Benchmark
-    from retrieval.retriever import Retriever
     from retrieval.training.examples import check_target
     from retrieval.training.negatives import MiningSettings, mine_negatives, write_mined
 
     check_target(out)
     settings = MiningSettings(**chosen(options, MiningSettings))
     benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
-    retriever = Retriever.open(
-        index, **{name: options[name] for name in ("model", "reranker", "device", "dtype", "trust_remote_code")}
-    )
+    retriever = open_retriever(index, options)
     with counting("queries") as show:
         result = mine_negatives(
             benchmark.queries,
