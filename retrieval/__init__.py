@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         compact_index,
         delete_documents,
     )
+    from retrieval.mixture import JudgedList, Mixture, fit_mixture
     from retrieval.qrels import read_qrels
     from retrieval.queries import read_queries
     from retrieval.ranking import Hit
@@ -74,7 +75,9 @@ __all__ = [
     "IndexLockedError",
     "IndexMismatchError",
     "IndexSettings",
+    "JudgedList",
     "MissingDependencyError",
+    "Mixture",
     "ModelError",
     "RerankSettings",
     "RetrievalError",
@@ -90,6 +93,7 @@ __all__ = [
     "evaluate",
     "evaluate_retriever",
     "evaluate_runs",
+    "fit_mixture",
     "fuse",
     "html_report",
     "make_benchmark",
@@ -115,6 +119,8 @@ _HOMES = {
     "Evaluation": "eval.evaluation",
     "Hit": "ranking",
     "IndexSettings": "indexing",
+    "JudgedList": "mixture",
+    "Mixture": "mixture",
     "RerankSettings": "reranker",
     "Retriever": "retriever",
     "Scores": "eval.metrics",
@@ -127,6 +133,7 @@ _HOMES = {
     "evaluate": "eval.metrics",
     "evaluate_retriever": "eval.stages",
     "evaluate_runs": "eval.evaluation",
+    "fit_mixture": "mixture",
     "fuse": "fusion",
     "html_report": "eval.report",
     "make_benchmark": "eval.mining",

@@ -41,7 +41,9 @@ class Encoder(Protocol):
 class Reranker(Protocol):
     """What a retriever asks of a cross-encoder; `CrossEncoder` is ours, any object with this will do.
 
-    A `probability(scores)` of its own is used, (n,) in [0, 1]; without one, a score is a logit.
+    A `probability(scores)` of its own is used, (n,) in [0, 1]; without one, a score is a logit. So is a `mixture`
+    whose `combine(retrieval_scores, scores)` gives what a query's hits are ordered by, (n,); without one, or where it
+    is None, they are ordered by the score.
     """
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -65,6 +67,35 @@ def probability(reranker: Reranker, scores: np.ndarray) -> np.ndarray:
     """Turn a reranker's scores (n,) into probabilities of relevance, (n,) float64."""
     own = getattr(reranker, "probability", None) or Calibration().probability
     return np.asarray(own(scores), float)
+
+
+def combined(reranker: Reranker, retrieval_scores: Sequence[float], scores: np.ndarray) -> np.ndarray:
+    """Say what the candidates of one query are ordered by once a reranker has scored them.
+
+    Args:
+        reranker: Its `mixture` is asked, if it has one.
+        retrieval_scores: (n,) the first stage's.
+        scores: (n,) the reranker's.
+
+    Returns:
+        (n,) float64; the reranker's scores where there is no mixture. With one they depend on all candidates.
+
+    Raises:
+        ModelError: The mixture gives something else than finite numbers.
+    """
+    mixture = getattr(reranker, "mixture", None)
+    if mixture is None:
+        return scores.astype(np.float64)
+    mixed = np.asarray(mixture.combine(np.asarray(retrieval_scores, np.float64), scores), np.float64)
+    if mixed.shape != scores.shape or not np.isfinite(mixed).all():
+        raise ModelError(f"the reranker's mixture gave {mixed!r:.60}, expected {len(scores)} finite numbers")
+    return mixed
+
+
+def mixed(reranker: Reranker) -> str:
+    """Say for a person that the first stage's score counts too; "" where the reranker alone decides."""
+    weight = getattr(getattr(reranker, "mixture", None), "weight", 0)
+    return f"mixed: {weight:g} first stage" if weight else ""
 
 
 def find_model(manifest: Manifest, path: Path, model: str | Path | None = None) -> ResolvedModel:

@@ -22,6 +22,7 @@ from retrieval.batching import token_batches
 from retrieval.calibration import Calibration
 from retrieval.cross_model import load_network, pair_length, place, query_prompt, transformer_folder
 from retrieval.errors import ConfigError, DataError
+from retrieval.mixture import Mixture
 from retrieval.models import fingerprint, resolve
 from retrieval.pairs import PairTokens, Piece
 from retrieval.runtime import (
@@ -67,6 +68,8 @@ class CrossEncoder:
     Attributes:
         identity: What decides the scores, as JSON types: name, sha256, labels, relevant_label, max_length,
             prompt; and path, the folder as a hint or None.
+        mixture: How a retriever mixes the first stage's scores in; what `mixture.json` in the model's folder says,
+            else these scores alone count.
         notices: Counts since loading: pairs_scored, pairs_reused (equal to an earlier one of the same call),
             pairs_windowed (the passage did not fit), queries_truncated.
     """
@@ -80,8 +83,10 @@ class CrossEncoder:
         identity: dict[str, object],
         batch_tokens: int | None = None,
         calibration: Calibration | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         self.identity = identity
+        self.mixture = mixture or Mixture()
         self.notices: Counter[str] = Counter()
         self._network = network
         self._tokens = tokens
@@ -131,6 +136,7 @@ class CrossEncoder:
             identity=identity,
             batch_tokens=settings.batch_tokens,
             calibration=Calibration.load(found.folder),
+            mixture=Mixture.load(found.folder),
         )
 
     def score(self, pairs: Sequence[tuple[str, str]], *, progress: Callable[[int], None] | None = None) -> np.ndarray:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from retrieval.chunking import joined
 from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.errors import DataError
 from retrieval.index.manifest import MANIFEST
 from retrieval.index.reader import Index
-from retrieval.matching import Reranker, scored
+from retrieval.matching import Reranker, combined, scored
 from retrieval.ranking import followed, ranked
 
 
@@ -23,6 +25,9 @@ def rerank_run(
     depth: int = 100,
 ) -> dict[str, dict[str, float]]:
     """Re-order a run made by any system.
+
+    Where the reranker has a mixture, the run's scores count too, brought to mean 0 and deviation 1 over the documents
+    within the depth: a document's new score then depends on the others.
 
     Args:
         run: Scores by query_id and doc_id.
@@ -37,7 +42,7 @@ def rerank_run(
 
     Raises:
         DataError: A query or a document of the run has no text.
-        ModelError: The reranker gives something else than finite scores.
+        ModelError: The reranker, or its mixture, gives something else than finite scores.
     """
     heads, tails = {}, {}
     for query_id, scores in run.items():  # all of it before the first pair is scored, which may take hours
@@ -54,8 +59,10 @@ def rerank_run(
     for query_id, head in heads.items():
         pairs = [(queries[query_id], text) for doc_id in head for text in texts[doc_id]]
         logits = iter(scored(reranker, pairs).tolist())
-        best = {doc_id: max(next(logits) for _ in texts[doc_id]) for doc_id in head}
-        results[query_id] = followed(dict(ranked(best)), tails[query_id])
+        best = np.array([max(next(logits) for _ in texts[doc_id]) for doc_id in head], np.float64)
+        mixed = combined(reranker, [run[query_id][doc_id] for doc_id in head], best)
+        again = ranked(dict(zip(head, mixed.tolist(), strict=True)))
+        results[query_id] = followed(dict(again), tails[query_id])
     return results
 
 

@@ -18,8 +18,10 @@ from retrieval.index.reader import Index
 from retrieval.matching import (
     Encoder,
     Reranker,
+    combined,
     find_model,
     load_encoder,
+    mixed,
     probability,
     require_same_model,
     scored,
@@ -138,7 +140,8 @@ class Retriever:
             "long documents": str(self.index.manifest.text.get("on_long", "")),
         }
         if self.reranker is not None:
-            facts["reranker"] = _named(getattr(self.reranker, "identity", {"name": type(self.reranker).__name__}))
+            name = _named(getattr(self.reranker, "identity", {"name": type(self.reranker).__name__}))
+            facts["reranker"] = ", ".join(filter(None, (name, mixed(self.reranker))))
         return {name: value for name, value in facts.items() if value}
 
     def search(
@@ -160,7 +163,8 @@ class Retriever:
             rerank_depth: How many hits it sees, at least k.
 
         Returns:
-            Hits by score descending, then doc_id descending. An empty query has none.
+            Hits by score descending, then doc_id descending. An empty query has none. Where the reranker has a
+            mixture (see `retrieval.mixture`), the score of a hit depends on the other hits within the depth.
 
         Raises:
             ConfigError: k or rerank_depth below 1, `rerank` without a reranker, or a vector with one.
@@ -225,14 +229,15 @@ class Retriever:
 
         Args:
             query: The text that the hits answer.
-            hits: Any hits with texts; each keeps its `retrieval_score`.
+            hits: Any hits with texts; each keeps its `retrieval_score`, which a mixture looks at.
 
         Returns:
-            All of them, by the cross-encoder's score descending, then doc_id descending.
+            All of them, by the cross-encoder's score descending, then doc_id descending. Where it has a mixture, by
+            the mixed score, which depends on all of the hits.
 
         Raises:
             ConfigError: The retriever has no reranker.
-            ModelError: The reranker gives something else than finite scores.
+            ModelError: The reranker, or its mixture, gives something else than finite scores.
         """
         if self.reranker is None:
             raise ConfigError("rerank needs a reranker: Retriever.open(path, reranker=MODEL)")
@@ -282,12 +287,18 @@ class Retriever:
         pairs = [
             (query, joined(hit.title, hit.text)) for query, hits in zip(queries, found, strict=True) for hit in hits
         ]
-        scores = scored(reranker, pairs)
-        chances = probability(reranker, scores).tolist()
-        scored_pairs = iter(zip(scores.astype(float).tolist(), chances, strict=True))
+        logits = scored(reranker, pairs)
+        chances = probability(reranker, logits)
+        start = 0
         for hits in found:
-            known = [(hit, *next(scored_pairs)) for hit in hits]
-            again = ordered(replace(hit, score=s, rerank_score=s, rerank_probability=p) for hit, s, p in known)
+            here = slice(start, start + len(hits))
+            start = here.stop
+            scores = combined(reranker, [hit.retrieval_score for hit in hits], logits[here])
+            columns = (part.tolist() for part in (scores, logits[here].astype(float), chances[here]))
+            again = ordered(
+                replace(hit, score=score, rerank_score=logit, rerank_probability=chance)
+                for hit, score, logit, chance in zip(hits, *columns, strict=True)
+            )
             yield [replace(hit, rank=rank) for rank, hit in enumerate(again, 1)]
 
     def _hit(self, candidate: Candidate, rank: int) -> Hit:
