@@ -249,7 +249,7 @@ def _unequal(tree: _Tree) -> list[_Item]:
             tree.left_out["equal to an earlier function"] += 1
             continue
         fingerprints.add(function.fingerprint)
-        doc_id = f"{_fitting(path)}#{function.name}"
+        doc_id = f"{fitting(path)}#{function.name}"
         if doc_id in doc_ids:
             doc_id += f"@{function.start_line}"
         doc_ids.add(doc_id)
@@ -257,7 +257,7 @@ def _unequal(tree: _Tree) -> list[_Item]:
     return items
 
 
-def _fitting(path: str) -> str:
+def fitting(path: str) -> str:
     """Write a path so that it fits one column of a TREC run and ends at the first `#`; reversible."""
     return "".join(quote(char, safe="") if char.isspace() or char in "%#\ufeff" else char for char in path)
 
@@ -281,7 +281,7 @@ def _settled(items: Sequence[_Item]) -> list[_Item]:
 
 def _drawn(items: Sequence[_Item]) -> tuple[dict[str, list[_Item]], tuple[str, ...]]:
     """Draw the splits, by file, and say what is odd about them."""
-    splits = {path: _split(path) for path in dict.fromkeys(item.path for item in items)}
+    splits = {path: split_of(path) for path in dict.fromkeys(item.path for item in items)}
     notices: list[str] = []
     if len(splits) < MIN_FILES or "test" not in splits.values():
         splits = dict.fromkeys(splits, "test")
@@ -293,7 +293,8 @@ def _drawn(items: Sequence[_Item]) -> tuple[dict[str, list[_Item]], tuple[str, .
     return {split: [item for item in items if splits[item.path] == split] for split in SPLITS}, tuple(notices)
 
 
-def _split(path: str) -> str:
+def split_of(path: str) -> str:
+    """Draw the split of all that comes from one file: 80 % train, 10 % dev, 10 % test."""
     number = int.from_bytes(sha256(path.encode()).digest()[:8], "big") % 10
     return SPLITS[max(0, number - 7)]  # 0 to 7: train, 8: dev, 9: test
 

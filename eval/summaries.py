@@ -59,16 +59,16 @@ def summary(documentation: str) -> Summary:
     Unusable are: fewer than `MIN_WORDS` words, more than `MAX_WORDS`, templates whose text is put in at run time,
     and what says nothing of the function itself ("See ...", "Same as ...", "Deprecated ...", "TODO ...").
     """
-    text = _plain(" ".join(_first_paragraph(documentation[:_LOOKED_AT])))
+    text = plain(" ".join(_first_paragraph(documentation[:_LOOKED_AT])))
     if not is_encodable(text):
         return Summary(text="", unusable="no Unicode text")
-    if _words(text) > MAX_WORDS:
+    if count_words(text) > MAX_WORDS:
         text = _SENTENCE_END.split(text, maxsplit=1)[0]
     if not text:
         return Summary(text, "no prose before the first section, field or example")
-    if _words(text) < MIN_WORDS:
+    if count_words(text) < MIN_WORDS:
         return Summary(text, f"fewer than {MIN_WORDS} words")
-    if _words(text) > MAX_WORDS:
+    if count_words(text) > MAX_WORDS:
         return Summary(text, f"more than {MAX_WORDS} words in the first sentence")
     if _TEMPLATE.search(text):
         return Summary(text, "template")
@@ -110,11 +110,12 @@ def _is_section(text: str, following: str) -> bool:
     return bool(_SECTION.fullmatch(text) and (text.rstrip("*").endswith(":") or _UNDERLINE.fullmatch(following)))
 
 
-def _plain(text: str) -> str:
-    """Take markup off and make all blanks one."""
+def plain(text: str) -> str:
+    """Take the markup of a docstring off and make all blanks one."""
     text = _ROLE.sub(lambda role: role[2].rpartition(".")[2] if role[1] else role[2], text)
     return _PREFIX.sub("", " ".join(_MARKS.sub("", _LINK.sub(r"\1", text)).split()))
 
 
-def _words(text: str) -> int:
+def count_words(text: str) -> int:
+    """Count the words of a query, as `MIN_WORDS` and `MAX_WORDS` have them; a number is none."""
     return len(_WORD.findall(text))

@@ -16,10 +16,12 @@ from retrieval.eval.benchmark import Benchmark
 from retrieval.files import atomic_write
 from retrieval.heldout import Splits, limited
 from retrieval.index.build import IndexSpec
+from retrieval.index.manifest import Manifest
 from retrieval.indexing import IndexSettings, build_index
 from retrieval.judges import by_reranking, by_search
 from retrieval.matching import find_model
 from retrieval.proof import METRIC, Proof, prove
+from retrieval.ranking import Hit
 from retrieval.reassembly import READING, read_texts, write_documents, write_sample
 from retrieval.reranker import CrossEncoder, RerankSettings
 from retrieval.retriever import Retriever
@@ -116,6 +118,25 @@ class TuningSettings:
         )
 
 
+def encoding_of(manifest: Manifest, settings: TuningSettings) -> EncoderSettings:
+    """Return how the documents of an index were encoded, for other documents or another model."""
+    made_with = manifest.encoder or {}
+    return EncoderSettings(
+        query_prompt=made_with.get("query_prompt"),
+        document_prompt=made_with.get("document_prompt"),
+        max_length=made_with.get("max_length"),
+        on_long=manifest.text.get("on_long", "window"),
+        overlap=manifest.text.get("overlap"),
+        device=settings.device,
+        trust_remote_code=settings.trust_remote_code,
+    )
+
+
+def shape_of(manifest: Manifest) -> IndexSettings:
+    """Return how an index was made, for another one of its kind."""
+    return IndexSettings(index_type=manifest.index_type, vector_dtype=IndexSpec.of(manifest).vector_dtype)
+
+
 @dataclass
 class Job:
     """A tuning under way."""
@@ -132,6 +153,7 @@ class Job:
     training: dict[str, dict[str, Any]] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
+    minable: Callable[[str, Hit], bool] | None = None  # hits of a query that mining may see; None: all
 
     def __post_init__(self) -> None:
         self.corpus = self.folder / "documents.arrow"
@@ -161,7 +183,7 @@ class Job:
                 result = mine_negatives(
                     queries,
                     qrels,
-                    lambda texts, k: retriever.search_many(texts, k, rerank=False),
+                    lambda texts, k: self._candidates(retriever, texts, k),
                     texts=self.texts,
                     settings=MiningSettings(per_query=negatives, seed=self.settings.seed),
                     progress=lambda done, total: self.tell("mining hard negatives", done / total),
@@ -171,21 +193,20 @@ class Job:
                 write_examples(path, examples_of(queries, qrels, self.texts))
         return read_examples(path)
 
+    def _candidates(self, retriever: Retriever, texts: Sequence[str], k: int) -> list[list[Hit]]:
+        """Search for negatives among what may be some."""
+        found, allowed = retriever.search_many(texts, k, rerank=False), self.minable
+        if allowed is None:
+            return found
+        return [[hit for hit in hits if allowed(text, hit)] for text, hits in zip(texts, found, strict=True)]
+
     def tune_encoder(self, others: Sequence[Benchmark]) -> None:
         """Train the index's model, build an index with it, and compare."""
         manifest, old = self.old.index.manifest, self.old.encoder
         made_with = manifest.encoder or {}
         negatives = 1 if self.settings.negatives is None else self.settings.negatives
         examples = self.examples(self.old, "encoder", negatives)
-        encoding = EncoderSettings(
-            query_prompt=made_with.get("query_prompt"),
-            document_prompt=made_with.get("document_prompt"),
-            max_length=made_with.get("max_length"),
-            on_long=manifest.text.get("on_long", "window"),
-            overlap=manifest.text.get("overlap"),
-            device=self.settings.device,
-            trust_remote_code=self.settings.trust_remote_code,
-        )
+        encoding = encoding_of(manifest, self.settings)
         folder = self.result / "encoder"
         if not folder.exists():
             settings = self.settings.training(BiEncoderTraining, sum(len(e.positives) for e in examples), negatives)
@@ -214,9 +235,7 @@ class Job:
                 encoder=encoder,
                 documents=READING,
                 encoding=encoding,
-                settings=IndexSettings(
-                    index_type=manifest.index_type, vector_dtype=IndexSpec.of(manifest).vector_dtype
-                ),
+                settings=shape_of(manifest),
                 progress=lambda now: self.tell("building the new index", now.share),
             )
         new = Retriever.open(index, encoder=encoder)

@@ -1,0 +1,131 @@
+"""Headings inside a text: where its sections begin, in Markdown, reStructuredText, AsciiDoc, wiki and plain text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_LINES = re.compile(r"\r?\n")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_MARKED = re.compile(r"(#{1,6}|={1,6})[ \t]+(\S.*?)(?:[ \t]+[#=]+)?[ \t]*")
+_RULE = re.compile(r"([=\-~^*+#\"'`:._])\1{2,}[ \t]*")
+_NUMBERED = re.compile(r"(\d+(?:\.\d+)+)\.?[ \t]+(\S.*[^\s.:;,?!])[ \t]*")
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9 ,'&/()-]*[A-Z0-9)][ \t]*")
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?:.*\n){0,200}?(?:---|\.\.\.)[ \t]*(?:\r?\n|$)")
+_TARGET = re.compile(r"\.\. _.*:[ \t]*|<a (?:name|id)=[^>]*>(?:</a>)?[ \t]*")  # links that point at a heading
+_WORD = re.compile(r"\w")
+_LONGEST = 200  # characters of a heading
+_PLAIN_WORDS = 10  # of a heading that nothing but its looks tells
+_PLAIN_LEVEL = 50  # of headings in capitals, below all that are marked
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands under a heading, up to the next heading of any level.
+
+    Attributes:
+        heading: As written, without the marks that make it one; empty for what stands before the first heading.
+        level: Of the heading: a section is part of the last one before it with a smaller level. 0 before the first.
+        text: Without blanks around it.
+    """
+
+    heading: str
+    level: int
+    text: str
+
+
+def sections(text: str, *, markdown: bool = False) -> list[Section]:
+    """Cut a text at its headings.
+
+    Headings are lines with `#` or `=` in front, and lines underlined (and maybe overlined) with a run of one
+    punctuation mark at least as long; also, standing alone between blank lines, numbered ones of two levels or more
+    (`2.1 Tides`) and short ones in capitals. A heading stands at the beginning of a line, after a blank line or another
+    heading, not in a fenced block. A head of YAML between `---` is left out.
+
+    Args:
+        text: The text.
+        markdown: It is Markdown for sure, where a line with `#` in front needs no blank line before it.
+
+    Returns:
+        Section 0 is what stands before the first heading, also where that is nothing.
+    """
+    head = _FRONT_MATTER.match(text)
+    lines = _LINES.split(text[head.end() :] if head else text)
+    found = list(_headings(lines, markdown))
+    ends = [heading.first for heading in found] + [len(lines)]
+    result = [Section("", 0, _joined(lines[: ends[0]]))]
+    for heading, end in zip(found, ends[1:], strict=True):
+        result.append(Section(heading.text, heading.level, _joined(lines[heading.after : end])))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Heading:
+    text: str
+    level: int
+    first: int  # its first line
+    after: int  # the line after its last one
+
+
+def _headings(lines: Sequence[str], markdown: bool) -> Iterator[_Heading]:
+    styles: dict[str, int] = {}  # levels of underlines, in the order of their first use, as in reStructuredText
+    fence = ""
+    free = True  # a heading may begin: after a blank line or a heading
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        if mark := _FENCE.match(line):
+            if not fence:
+                fence = mark[1]
+            elif mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        begins = not fence and not mark and (free or (markdown and line.startswith("#")))
+        heading = _heading(lines, number, styles) if begins else None
+        if heading is not None:
+            yield heading
+            number = heading.after
+        else:
+            free = not fence and (not line.strip() or bool(_TARGET.fullmatch(line)))
+            number += 1
+
+
+def _heading(lines: Sequence[str], number: int, styles: dict[str, int]) -> _Heading | None:
+    """Return the heading that begins at a line, if one does."""
+    line = lines[number]
+    if not line or line[0].isspace() or len(line) > _LONGEST:
+        return None
+    if (marked := _MARKED.fullmatch(line)) and _WORD.search(marked[2]):
+        return _Heading(marked[2], len(marked[1]), number, number + 1)
+    following = [*lines[number + 1 : number + 3], "", ""]
+    over = _RULE.fullmatch(line)
+    if over and _is_underlined(following[0].strip(), following[1]) and following[1].rstrip() == line.rstrip():
+        level = styles.setdefault(over[1] * 2, len(styles) + 1)
+        return _Heading(following[0].strip(), level, number, number + 3)
+    if over is None and _is_underlined(line.rstrip(), following[0]):
+        level = styles.setdefault(following[0][0], len(styles) + 1)
+        return _Heading(line.rstrip(), level, number, number + 2)
+    return None if following[0].strip() else _plain_heading(line, number)
+
+
+def _is_underlined(text: str, under: str) -> bool:
+    return (
+        bool(text) and not _RULE.fullmatch(text) and bool(_RULE.fullmatch(under)) and len(under.rstrip()) >= len(text)
+    )
+
+
+def _plain_heading(line: str, number: int) -> _Heading | None:
+    """Return a line that stands alone as a heading, if it looks like one."""
+    if len(line.split()) > _PLAIN_WORDS:
+        return None
+    if numbered := _NUMBERED.fullmatch(line):
+        return _Heading(numbered[2], numbered[1].count(".") + 1, number, number + 1)
+    return _Heading(line.rstrip(), _PLAIN_LEVEL, number, number + 1) if _CAPITALS.fullmatch(line) else None
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Join lines, without the targets of links at their end, which name the next heading."""
+    end = len(lines)
+    while end and (not lines[end - 1].strip() or _TARGET.fullmatch(lines[end - 1])):
+        end -= 1
+    return "\n".join(lines[:end]).strip()
