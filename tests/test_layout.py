@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import retrieval
+from retrieval.models import DEFAULT_RERANKER
 
 ROOT = Path(__file__).parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
@@ -51,7 +52,14 @@ def test_links_and_mapping_agree():
 @pytest.mark.parametrize("folder", FOLDERS.values())
 def test_linked_folders_are_flat(folder):
     below = {path.name for path in (ROOT / folder).iterdir() if path.is_dir()}
-    assert below <= {"__pycache__"}
+    assert below <= {"__pycache__", DEFAULT_RERANKER}  # a model is data of its package, and no package
+
+
+def test_the_weights_are_packaged_file_by_file():
+    (pattern,) = SETUPTOOLS["package-data"]["retrieval.weights"]
+    assert pattern == f"{DEFAULT_RERANKER}/*"
+    folder = ROOT / PACKAGES["retrieval.weights"] / DEFAULT_RERANKER
+    assert [path for path in folder.rglob("*") if path.is_dir()] == []  # the pattern would not take what is below
 
 
 def test_importing_everything_claims_no_name_but_retrieval():

@@ -9,7 +9,9 @@ import pytest
 
 from retrieval import models
 from retrieval.errors import MissingDependencyError, ModelError
-from retrieval.models import DEFAULT_MODEL, fingerprint, resolve
+from retrieval.models import DEFAULT_MODEL, DEFAULT_RERANKER, default_reranker, fingerprint, resolve
+
+PACKAGED_RERANKER = models._packaged_reranker()  # before any test puts another in its place
 
 
 @pytest.fixture
@@ -120,3 +122,52 @@ def test_any_change_that_counts_changes_the_fingerprint(name: str, tiny: Any, co
 
 def test_weights_apart_make_fingerprints_apart(tiny: Any) -> None:
     assert len({fingerprint(tiny(name)) for name in ("mean", "cls", "other", "dim48", "prompts")}) == 5
+
+
+def test_the_default_reranker_is_found_by_its_name(shipped: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / DEFAULT_RERANKER).mkdir()
+    monkeypatch.chdir(tmp_path)  # where a folder of that name is another one
+    found = resolve(DEFAULT_RERANKER)
+    assert (found.name, found.folder, found.path) == (DEFAULT_RERANKER, shipped, None)
+    assert default_reranker() == shipped
+    with pytest.raises(ModelError, match="no model folder"):
+        resolve(Path(DEFAULT_RERANKER))
+
+
+def test_an_installation_without_a_reranker_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_from_hub", lambda name: pytest.fail(f"asked the hub for {name}"))
+    assert default_reranker() is None
+    with pytest.raises(ModelError, match="does not come with this installation; name a cross-encoder"):
+        resolve(DEFAULT_RERANKER)
+
+
+def test_a_damaged_default_reranker_is_refused(shipped: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    folder = Path(shutil.copytree(shipped, tmp_path / "copy"))
+    weights = folder / "model.safetensors"
+    monkeypatch.setattr(models, "_packaged_reranker", lambda: folder)
+    monkeypatch.setattr(models, "DEFAULT_RERANKER_SHA256", models.sha256(weights))
+    assert resolve(DEFAULT_RERANKER).folder == folder
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(ModelError, match=r"not the published minilm-reranker: its SHA-256 is .* pip install"):
+        resolve(DEFAULT_RERANKER)
+    weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelError, match=r"a Git LFS pointer, not the weights.*git lfs pull"):
+        resolve(DEFAULT_RERANKER)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"model.safetensors is missing; reinstall"):
+        resolve(DEFAULT_RERANKER)
+
+
+@pytest.mark.skipif(not PACKAGED_RERANKER.is_dir(), reason="no reranker is shipped")
+def test_the_reranker_of_this_checkout_is_sound_and_tells_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from retrieval.reranker import CrossEncoder
+
+    monkeypatch.setattr(models, "_packaged_reranker", lambda: PACKAGED_RERANKER)
+    assert models.DEFAULT_RERANKER_SHA256 is not None
+    reranker = CrossEncoder.load(DEFAULT_RERANKER)
+    question = "why does the sea level rise during a storm?"
+    answer = "During a storm, low air pressure and strong onshore winds push the sea level up: a storm surge."
+    scores = reranker.score([(question, answer), (question, "Copper conducts heat better than iron does.")])
+    assert scores[0] > scores[1]
