@@ -1,4 +1,4 @@
-# make demo    install, index this Python's standard library, show hits; again: only the hits
+# make demo    install, index this Python's standard library, show hits, as found and re-ordered; again: only the hits
 # make test    install everything and run the tests
 # make check   lint, types, layers
 # make clean   remove what the others made, the environment too
@@ -12,12 +12,18 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 CORPUS := demo/stdlib.jsonl
 INDEX := demo/stdlib-index
 QUERIES := data/demo_queries.jsonl
+RERANKER := $(wildcard data/models/minilm-reranker/model.safetensors)
 
 .PHONY: demo test check clean
 .DELETE_ON_ERROR:
 
 demo: $(INDEX)/manifest.json
-	$(BIN)/retrieve query $(INDEX) --queries $(QUERIES) -k 3
+	$(if $(RERANKER),@echo "== first stage alone (bi-encoder) ==",)
+	$(BIN)/retrieve query $(INDEX) --queries $(QUERIES) -k 3 --reranker none
+ifneq ($(RERANKER),)
+	@echo && echo "== re-ordered (cross-encoder), with each hit's place in the first stage =="
+	$(BIN)/retrieve query $(INDEX) --queries $(QUERIES) -k 3 --reranker auto
+endif
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest

@@ -105,7 +105,7 @@ for _module in (index, search, evaluation, negatives, training, tune):
 @main.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor_command(as_json: bool) -> None:
-    """Look at the installation: versions, FAISS and GPU, threads, the default encoder, the network setting.
+    """Look at the installation: versions, FAISS and GPU, threads, the default models, the network setting.
 
     \b
     retrieve doctor

@@ -26,17 +26,23 @@ def say(line: str) -> None:
 
 
 def hits_table(query: str, hits: Sequence[Hit], *, name: str | None = None) -> Iterator[str]:
-    """Yield the lines that show the hits of one query to a person."""
+    """Yield the lines that show the hits of one query to a person; re-ordered ones with where they came from."""
     if name is not None:
         yield click.style(f"{name}: {_line(query)}", bold=True)
     if not hits:
         yield "no hits"
     for hit in hits:
         title = f"  {_line(hit.title)}" if hit.title else ""
-        yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_line(hit.doc_id), fg='cyan')}{title}"
+        before = click.style(f"  [{_first_stage(hit)}]", dim=True) if hit.rerank_score is not None else ""
+        yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_line(hit.doc_id), fg='cyan')}{title}{before}"
         yield from textwrap.wrap(
             _shortened(_line(hit.text)), width=100, initial_indent=" " * 13, subsequent_indent=" " * 13
         )
+
+
+def _first_stage(hit: Hit) -> str:
+    rank = "" if hit.retrieval_rank is None else f"rank {hit.retrieval_rank}, "
+    return f"first stage: {rank}{hit.retrieval_score:.4f}"
 
 
 def hits_json(query_id: str, query: str | None, hits: Sequence[Hit]) -> str:

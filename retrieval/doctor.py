@@ -8,7 +8,7 @@ from importlib import metadata
 
 from retrieval import __version__
 from retrieval.errors import RetrievalError
-from retrieval.models import DEFAULT_MODEL, resolve
+from retrieval.models import DEFAULT_MODEL, DEFAULT_RERANKER, default_reranker, resolve
 
 _PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "pyarrow", "numpy", "ranx")
 
@@ -25,6 +25,7 @@ def examine() -> dict[str, str]:
     facts["faiss"] = _faiss(problems)
     facts["device"], facts["threads"] = _torch(problems)
     facts["default encoder"] = _default_encoder(problems)
+    facts["default reranker"] = _default_reranker(problems)
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
     facts["model hub"] = "off (HF_HUB_OFFLINE is set)" if offline else "asked when a hub name is given"
     facts["problems"] = "; ".join(problems) or "none"
@@ -67,6 +68,16 @@ def _torch(problems: list[str]) -> tuple[str, str]:
 def _default_encoder(problems: list[str]) -> str:
     try:
         return f"{DEFAULT_MODEL} found, hash right ({resolve(None).folder})"
+    except RetrievalError as error:
+        problems.append(str(error))
+        return "not usable"
+
+
+def _default_reranker(problems: list[str]) -> str:
+    if default_reranker() is None:
+        return "none comes with this installation"
+    try:
+        return f"{DEFAULT_RERANKER} found, hash right ({resolve(DEFAULT_RERANKER).folder})"
     except RetrievalError as error:
         problems.append(str(error))
         return "not usable"

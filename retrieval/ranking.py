@@ -22,6 +22,7 @@ class Hit:
         rank: Position in the result, from 1.
         score: What the hits are ordered by; higher is better.
         retrieval_score: The first stage's score.
+        retrieval_rank: Its rank there, from 1; None where that is not known.
         rerank_score: The cross-encoder's logit, or None where no reranker ran.
         rerank_probability: Its sigmoid, or None.
         title: The document's title, or "".
@@ -36,6 +37,7 @@ class Hit:
     rank: int
     score: float
     retrieval_score: float
+    retrieval_rank: int | None = None
     rerank_score: float | None = None
     rerank_probability: float | None = None
     title: str = ""

@@ -28,6 +28,7 @@ from retrieval.matching import (
 )
 from retrieval.models import fingerprint
 from retrieval.ranking import Candidate, Hit, ordered
+from retrieval.shipped import AUTO, choose_reranker
 from retrieval.vectorfile import unit_rows
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Retriever:
                 index holds ready-made vectors.
             encoder: An encoder of your own instead.
             reranker: A cross-encoder's folder or hub name, or an object whose `score(pairs)` scores (query, passage)
-                pairs; None for one stage.
+                pairs; `auto` for the one that comes with the installation where the index's passages are English
+                or code (see `retrieval.shipped`), else none; None for one stage.
             device: auto, cpu, cuda or mps.
             dtype: auto, float32, bfloat16 or float16.
             trust_remote_code: Run Python code that comes with a model.
@@ -96,6 +98,10 @@ class Retriever:
         index = Index.open(path, verify=verify)
         if encoder is None:
             _check_identity(index, model)
+        if isinstance(reranker, str) and reranker == AUTO:
+            choice = choose_reranker(index)
+            reranker = choice.reranker
+            log.info("reranker: %s", reranker or choice.reason or "none comes with the installation")
         if isinstance(reranker, str | Path):
             from retrieval.reranker import CrossEncoder, RerankSettings
 
@@ -305,6 +311,7 @@ class Retriever:
         return Hit(
             rank=rank,
             score=candidate.score,
+            retrieval_rank=rank,
             retrieval_score=candidate.score,
             metadata=self.index.metadata(candidate.row),
             **self.index.passage(candidate.row),

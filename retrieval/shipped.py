@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +35,17 @@ def choose_reranker(index: Index) -> Choice:
     """Take the default reranker for an index whose passages are English or code, by a sample of them."""
     if default_reranker() is None:
         return Choice(reranker=None)
-    found = judge(sampled(index))
+    reason = misfit(sampled(index))
+    return Choice(reranker=None if reason else DEFAULT_RERANKER, reason=reason)
+
+
+def misfit(texts: Iterable[str]) -> str:
+    """Say why the default reranker is not for some texts, such as a sample of a corpus; "" where it is."""
+    found = judge(texts)
     if found.readable:
-        return Choice(reranker=DEFAULT_RERANKER)
+        return ""
     guess = f" ({found.language}?)" if found.language else ""
-    return Choice(reranker=None, reason=f"about {found.foreign:.0%} of the text is not English{guess}")
+    return f"about {found.foreign:.0%} of the text is not English{guess}"
 
 
 def sampled(index: Index, most: int = _SAMPLE) -> Iterator[str]:

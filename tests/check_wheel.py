@@ -5,6 +5,7 @@
 The interpreter must have the dependencies installed: the fresh environment borrows them.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "demo", "*.egg-info", "__pycache__")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+WEIGHTS = ROOT / "data" / "models" / "minilm-reranker"
+DOCUMENTS = {
+    "storm": "Low air pressure and strong onshore winds push the level of the sea up: a storm surge.",
+    "spring": "When sun and moon pull along one line, high waters are highest; these are the spring tides.",
+    "copper": "Copper conducts heat better than iron does.",
+}
 
 
 def run(*command, cwd):
@@ -71,6 +78,19 @@ def check_contents(wheel):
     expect("top level of the wheel", tops, ["retrieval", dist_info(wheel)])
     expect("modules of the wheel", sorted(name for name in names if name.endswith(".py")), source_modules())
     expect("py.typed in the wheel", "retrieval/py.typed" in names, True)
+    check_weights(wheel)
+
+
+def check_weights(wheel):
+    """The default reranker is in the wheel with equal bytes, if the checkout has it."""
+    here = {path.name: path.read_bytes() for path in WEIGHTS.glob("[!.]*")}
+    prefix = f"retrieval/weights/{WEIGHTS.name}/"
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {
+            name.removeprefix(prefix): archive.read(name) for name in archive.namelist() if name.startswith(prefix)
+        }
+    expect("files of the default reranker in the wheel", sorted(packed), sorted(here))
+    expect("files of it with other bytes", [name for name in here if packed[name] != here[name]], [])
 
 
 def install(wheel, folder):
@@ -111,13 +131,30 @@ def check_use(scripts, folder):
     expect("retrieve --help beside them", "build-index" in run(scripts / "retrieve", "--help", cwd=crowded), True)
 
 
+def check_search(scripts, folder):
+    """Offline, in a folder with nothing but documents: build an index and ask it, with the reranker if there is one."""
+    home = folder / "home"
+    home.mkdir()
+    lines = (json.dumps({"_id": name, "text": text}) + "\n" for name, text in DOCUMENTS.items())
+    (home / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
+    run(scripts / "retrieve", "build-index", "corpus.jsonl", "my-index", cwd=home)
+    question = "why does the sea rise during a storm?"
+    answer = json.loads(run(scripts / "retrieve", "query", "my-index", question, "--json", cwd=home))
+    expect("hits of a query in an empty folder, offline", len(answer["hits"]), len(DOCUMENTS))
+    expect("the best of them", answer["hits"][0]["doc_id"], "storm")
+    reranked = [hit["rerank_score"] is not None for hit in answer["hits"]]
+    expect("which of them are re-ordered", reranked, [WEIGHTS.exists()] * len(DOCUMENTS))
+
+
 def main():
     """Run all checks; the first that fails ends the script with status 1."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         wheel = build_wheel(folder)
         check_contents(wheel)
-        check_use(install(wheel, folder / "venv"), folder)
+        scripts = install(wheel, folder / "venv")
+        check_use(scripts, folder)
+        check_search(scripts, folder)
 
 
 if __name__ == "__main__":

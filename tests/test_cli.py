@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from sentences import OTHERS
 from worlds import unit
 
 import retrieval
 from retrieval import cli
 from retrieval.index.reader import Index
+from retrieval.mixture import Mixture
 from retrieval.runs import read_run
 
 COMMANDS = sorted(cli.main.commands)
@@ -252,6 +255,97 @@ def test_query_with_another_model_or_a_reranker(index: Path, tiny: Any) -> None:
     assert run("query", index, "heat", "--reranker", "none").stdout == run("query", index, "heat").stdout
 
 
+@pytest.fixture(scope="module")
+def chinese(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chinese")
+    documents = [{"_id": str(number), "text": text} for number, text in enumerate(OTHERS["Chinese"])]
+    retrieval.build_index(write(folder / "c.jsonl", documents), folder / "index", model=tiny("mean"))
+    return folder / "index"
+
+
+def test_query_takes_the_default_reranker_where_it_fits(index: Path, shipped: Path, tmp_path: Path) -> None:
+    plain = run("query", index, "heat", "--json", "--reranker", "none")
+    assert plain.stderr == ""
+    for chosen in ((), ("--reranker", "auto"), ("--reranker", "minilm-reranker"), ("--reranker", shipped)):
+        result = run("query", index, "heat", "--json", *chosen)
+        hits = json.loads(result.stdout)["hits"]
+        assert result.stderr == ""
+        assert [hit["score"] for hit in hits] == sorted((hit["rerank_score"] for hit in hits), reverse=True)
+        before = {hit["doc_id"]: (hit["rank"], hit["score"]) for hit in json.loads(plain.stdout)["hits"]}
+        assert {hit["doc_id"]: (hit["retrieval_rank"], hit["retrieval_score"]) for hit in hits} == before
+    (tmp_path / "none.toml").write_text('[query]\nreranker = "none"\n')
+    assert run("--config", tmp_path / "none.toml", "query", index, "heat", "--json").stdout == plain.stdout
+
+
+def test_query_says_why_the_default_reranker_is_not_used(chinese: Path, shipped: Path, tiny: Any) -> None:
+    result = run("query", chinese, "-", "--json", stdin="\n".join(OTHERS["Chinese"]))
+    assert re.fullmatch(
+        r"note: hits are not re-ordered, as .* not English \(Chinese\?\); [^\n]*none[^\n]*\n", result.stderr
+    )
+    none = run("query", chinese, "-", "--json", "--reranker", "none", stdin="\n".join(OTHERS["Chinese"]))
+    assert (none.stdout, none.stderr) == (result.stdout, "")
+    named = run("query", chinese, OTHERS["Chinese"][0], "--json", "--reranker", "minilm-reranker")
+    assert named.stderr == ""
+    assert json.loads(named.stdout)["hits"][0]["rerank_score"] is not None
+
+
+def test_query_without_a_default_reranker_is_silent(index: Path, chinese: Path) -> None:
+    for path in (index, chinese):
+        result = run("query", path, "heat", "--json")
+        assert result.stderr == ""
+        assert json.loads(result.stdout)["hits"][0]["rerank_score"] is None
+    assert "does not come with this installation" in fails("query", index, "heat", "--reranker", "minilm-reranker")
+
+
+def test_query_with_vectors_asks_no_default_reranker(vectors: Path, shipped: Path, tmp_path: Path, tiny: Any) -> None:
+    np.save(tmp_path / "q.npy", unit(1))
+    for chosen in ((), ("--reranker", "auto")):
+        result = run("query", vectors, "--vectors", tmp_path / "q.npy", "--json", *chosen)
+        assert result.stderr == ""
+        assert json.loads(result.stdout)["hits"][0]["rerank_score"] is None
+    asked = ("query", vectors, "--vectors", tmp_path / "q.npy", "--reranker", "minilm-reranker")
+    assert "a reranker reads texts" in fails(*asked)
+
+
+def test_query_says_what_takes_the_time_of_many_queries(index: Path, shipped: Path) -> None:
+    many = "\n".join(f"query {number}" for number in range(20))
+    said = run("query", index, "-", "--json", "--rerank-depth", 30, stdin=many).stderr
+    assert said == "note: the first 30 hits of 20 queries are re-ordered; --reranker none is much quicker\n"
+    for asked, stdin in ((("--reranker", "auto"), many), (("--reranker", "none"), many), ((), "one\ntwo")):
+        assert run("query", index, "-", "--json", *asked, stdin=stdin).stderr == ""
+
+
+def test_a_table_shows_where_a_hit_was_in_the_first_stage(index: Path, shipped: Path) -> None:
+    hits = json.loads(run("query", index, "heat", "--json").stdout)["hits"]
+    shown = run("query", index, "heat").stdout
+    expected = [f"  {h['rank']}  {h['score']:.4f}  {h['doc_id']}" for h in hits]
+    heads = [line for line in shown.splitlines() if re.match(r" +\d+  -?\d", line)]
+    for hit, begin, line in zip(hits, expected, heads, strict=True):
+        assert line.startswith(begin)
+        assert line.endswith(f"[first stage: rank {hit['retrieval_rank']}, {hit['retrieval_score']:.4f}]")
+    assert "first stage" not in run("query", index, "heat", "--reranker", "none").stdout
+
+
+def test_evaluate_measures_one_stage_unless_asked(index: Path, shipped: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.tsv").write_text("q1\theat\nq2\tferry\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 copper 1\nq2 0 ferry 1\n")
+    command = ("evaluate", tmp_path / "qrels.txt", "--index", index, "--queries", tmp_path / "q.tsv", "--json")
+    for chosen, systems in (((), 1), (("--reranker", "auto"), 2)):
+        assert len(json.loads(run(*command, *chosen).stdout)["systems"]) == systems
+
+
+def test_info_says_whether_the_default_reranker_is_used(
+    index: Path, chinese: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(path: Path) -> str:
+        return str(json.loads(run("info", path, "--json").stdout)["default reranker"])
+
+    assert told(index) == "minilm-reranker"
+    assert re.fullmatch(r"none: about \d+% of the text is not English \(Chinese\?\)", told(chinese))
+    monkeypatch.setattr("retrieval.models._packaged_reranker", lambda: shipped / "no")
+    assert told(chinese) == "none comes with the installation"
+
+
 def test_query_with_vectors(vectors: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "q.npy", unit(4)[[1, 0]])
     lines = run("query", vectors, "--vectors", tmp_path / "q.npy", "--json", "-k", 1).stdout.splitlines()
@@ -288,6 +382,36 @@ def test_rerank_a_run(index: Path, corpus: Path, tmp_path: Path, tiny: Any) -> N
     assert "document 'nobody' (query 'q1') of the run is not in the corpus" in message
     assert (tmp_path / "new.run").read_bytes() == runs[1]
     run("rerank", corpus, tmp_path / "my.run", code=2)
+
+
+def test_rerank_takes_the_default_reranker(
+    index: Path, chinese: Path, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "q.tsv").write_text("q1\theat\n")
+    (tmp_path / "my.run").write_text("q1 Q0 ferry 1 9 x\nq1 Q0 copper 2 8 x\n")
+    (tmp_path / "other.run").write_text("q1 Q0 0 1 9 x\nq1 Q0 1 2 8 x\n")
+    command = ("rerank", index, tmp_path / "my.run", "--queries", tmp_path / "q.tsv", "--output", tmp_path / "out")
+    named = run(*command, "--reranker", shipped)
+    assert "note" not in named.stderr
+    expected = read_run(tmp_path / "out")
+    assert run(*command).stderr == named.stderr
+    assert read_run(tmp_path / "out") == expected
+    foreign = ("rerank", chinese, tmp_path / "other.run", *command[3:])
+    assert "% of the text is not English (Chinese?); the default reranker reads" in run(*foreign).stderr
+    assert "note" not in run(*foreign, "--reranker", shipped).stderr
+    monkeypatch.setattr("retrieval.models._packaged_reranker", lambda: shipped / "no")
+    message = fails("rerank", tmp_path / "no-such-corpus", *command[2:])  # told before the corpus is read
+    assert "does not come with this installation; name a cross-encoder" in message
+
+
+def test_rerank_says_that_scores_are_mixed(index: Path, tiny: Any, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(tiny("cross1"), tmp_path / "model"))
+    Mixture(weight=0.7).save(model)
+    (tmp_path / "q.tsv").write_text("q1\theat\n")
+    (tmp_path / "my.run").write_text("q1 Q0 ferry 1 9 x\nq1 Q0 copper 2 8 x\n")
+    command = ("rerank", index, tmp_path / "my.run", "--queries", tmp_path / "q.tsv", "--output", tmp_path / "out")
+    said = run(*command, "--reranker", model).stderr
+    assert "note: scores mix 0.70 first stage and 0.30 reranker, as the model's mixture.json says\n" in said
 
 
 def test_settings_from_a_file(index: Path, tmp_path: Path) -> None:
@@ -328,10 +452,21 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts["problems"] == "none"
     assert facts["retrieve-rerank"] == retrieval.__version__
     assert "hash right" in facts["default encoder"]
+    assert facts["default reranker"] == "none comes with this installation"
     monkeypatch.setattr("retrieval.models.DEFAULT_WEIGHTS_SHA256", "0" * 64)
     broken = run("doctor", code=1)
     assert re.search(r"^default encoder +not usable$", broken.stdout, re.MULTILINE)
     assert re.fullmatch(r"error: the installation has problems: [^\n]*SHA-256[^\n]*\n", broken.stderr)
+
+
+def test_doctor_looks_at_the_default_reranker(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(run("doctor", "--json").stdout)["default reranker"].startswith(
+        "minilm-reranker found, hash right"
+    )
+    monkeypatch.setattr("retrieval.models.DEFAULT_RERANKER_SHA256", "0" * 64)
+    broken = run("doctor", code=1)
+    assert re.search(r"^default reranker +not usable$", broken.stdout, re.MULTILINE)
+    assert "is not the published minilm-reranker" in broken.stderr
 
 
 def test_verbose_says_more_of_ours_and_nothing_of_others(index: Path) -> None:

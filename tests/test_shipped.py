@@ -1,11 +1,13 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sentences import ENGLISH, OTHERS
 from worlds import write_corpus
 
-from retrieval import build_index, delete_documents
+from retrieval import Retriever, build_index, delete_documents
 from retrieval.index.reader import Index
 from retrieval.models import DEFAULT_RERANKER
 from retrieval.shipped import Choice, choose_reranker, sampled
@@ -52,3 +54,19 @@ def test_what_is_deleted_or_blank_does_not_count(tmp_path: Path, shipped: Path) 
     assert choose_reranker(Index.open(index)).reranker == DEFAULT_RERANKER
     delete_documents([f"d{number}" for number in range(len(ENGLISH))], index)
     assert choose_reranker(Index.open(index)).reranker == DEFAULT_RERANKER
+
+
+def test_the_library_takes_it_when_asked(tmp_path: Path, shipped: Path, tiny: Any) -> None:
+    for name, texts in (("english", ENGLISH), ("german", OTHERS["German"])):
+        lines = [json.dumps({"_id": str(number), "text": text}) + "\n" for number, text in enumerate(texts)]
+        (tmp_path / name).with_suffix(".jsonl").write_text("".join(lines), encoding="utf-8")
+        build_index((tmp_path / name).with_suffix(".jsonl"), tmp_path / name, model=tiny("mean"))
+    assert Retriever.open(tmp_path / "english").reranker is None
+    retriever = Retriever.open(tmp_path / "english", reranker="auto")
+    hits = retriever.search("the tide", 5)
+    assert retriever.facts()["reranker"].startswith(DEFAULT_RERANKER)
+    assert sorted(hit.retrieval_rank or 0 for hit in hits) == [1, 2, 3, 4, 5]
+    assert [hit.retrieval_rank for hit in hits] != [1, 2, 3, 4, 5]
+    again = retriever.rerank("the tide", hits)
+    assert [(hit.doc_id, hit.retrieval_rank) for hit in again] == [(hit.doc_id, hit.retrieval_rank) for hit in hits]
+    assert Retriever.open(tmp_path / "german", reranker="auto").reranker is None

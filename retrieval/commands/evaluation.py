@@ -11,9 +11,9 @@ import click
 
 from retrieval.commands.options import (
     DEVICE,
-    RERANKER,
     check_outputs,
     open_retriever,
+    reranker_options,
     set_by_user,
     standard_stream,
     together,
@@ -80,7 +80,7 @@ _REPORTS = together(
 @click.option("--queries", type=click.Path(), help="Queries for --index with QRELS, instead of --benchmark.")
 @click.option("-k", "--k", type=click.IntRange(min=1), help="Hits for each query; default: what the metrics need.")
 @click.option("--model", help="Encoder, where the index's own moved.")
-@RERANKER
+@reranker_options("none")  # what is measured is what was asked for
 @click.option("--output-run", type=click.Path(), help="Write the run of --index, re-ordered if there is a reranker.")
 @click.option("--run-tag", default="retrieve", show_default=True, help="Last column of that run.")
 @_REPORTS

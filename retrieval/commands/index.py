@@ -180,8 +180,12 @@ def info_command(index: str, verify: bool, as_json: bool) -> None:
     """
     from retrieval.console import print_facts
     from retrieval.index.reader import Index
+    from retrieval.shipped import choose_reranker
 
-    print_facts(Index.open(index, verify=verify).facts(verified=verify), as_json=as_json)
+    found = Index.open(index, verify=verify)
+    choice = choose_reranker(found)
+    used = choice.reranker or (f"none: {choice.reason}" if choice.reason else "none comes with the installation")
+    print_facts({**found.facts(verified=verify), "default reranker": used}, as_json=as_json)
 
 
 COMMANDS = (build_index_command, add_command, delete_command, compact_command, info_command)

@@ -50,7 +50,13 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random choice.")
 @click.option("--model", help="Encoder, where the index's own moved.")
-@click.option("--reranker", help="Cross-encoder (folder or hub name): drops what it takes for relevant, adds scores.")
+@click.option(
+    "--reranker",
+    default="none",
+    show_default=True,
+    help="Cross-encoder (folder or hub name): drops what it takes for relevant, adds scores. auto: the one that comes "
+    "with the installation, where the index holds English text or code.",
+)
 @click.option(
     "--reranker-margin",
     type=float,

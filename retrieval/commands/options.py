@@ -57,33 +57,45 @@ READING = together(
 )
 
 
-RERANKER = together(
-    click.option(
-        "--reranker",
-        default="none",
-        show_default=True,
-        help="Cross-encoder (folder or hub name) that re-orders the hits.",
-    ),
-    click.option(
-        "--rerank-depth",
-        type=click.IntRange(min=1),
-        default=100,
-        show_default=True,
-        help="How many hits it re-orders.",
-    ),
-)
+def reranker_options(default: str) -> Callable[[F], F]:
+    """Make the options of the second stage, with the reranker that is taken where none is named."""
+    return together(
+        click.option(
+            "--reranker",
+            default=default,
+            show_default=True,
+            help="Cross-encoder (folder or hub name) that re-orders the hits. auto: the one that comes with the "
+            "installation, where the index holds English text or code; none: hits stay as they were found, at once.",
+        ),
+        click.option(
+            "--rerank-depth",
+            type=click.IntRange(min=1),
+            default=100,
+            show_default=True,
+            help="How many hits it re-orders; on a CPU a hundred take seconds, ten a tenth of that.",
+        ),
+    )
 
 
 def open_retriever(index: str, options: Mapping[str, Any]) -> Retriever:
-    """Open an index with the models that a command's options name."""
+    """Open an index with the models that a command's options name; say so if there is no reranker that fits."""
+    from retrieval.console import say
     from retrieval.retriever import Retriever
+    from retrieval.shipped import AUTO, choose_reranker
 
-    return Retriever.open(
+    wanted = options["reranker"]
+    retriever = Retriever.open(
         index,
         model=options["model"],
-        reranker=None if options["reranker"] == "none" else options["reranker"],
+        reranker=None if wanted == "none" else wanted,
         **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
     )
+    if wanted == AUTO and retriever.reranker is None and (reason := choose_reranker(retriever.index).reason):
+        say(
+            f"note: hits are not re-ordered, as the default reranker reads English and code, and {reason}; "
+            "--reranker MODEL names another, --reranker none ends this note"
+        )
+    return retriever
 
 
 def document_settings(options: Mapping[str, Any]) -> Any:

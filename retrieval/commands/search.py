@@ -12,11 +12,11 @@ import click
 from retrieval.commands.options import (
     DEVICE,
     FIELDS,
-    RERANKER,
     check_outputs,
     chosen,
     document_settings,
     open_retriever,
+    reranker_options,
     set_by_user,
     standard_stream,
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("-k", "--k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for each query.")
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
-@RERANKER
+@reranker_options("auto")
 @click.option(
     "--format",
     "form",
@@ -49,8 +49,12 @@ if TYPE_CHECKING:
 def query_command(index: str, text: str | None, queries: str | None, vectors: str | None, **options: Any) -> None:
     """Search INDEX for TEXT, for each line of standard input (-), or for a file of queries.
 
+    Where INDEX holds English text or code, the first hits are re-ordered by the reranker that comes with the
+    installation. On a CPU that takes seconds a query: --reranker none leaves it out, --rerank-depth 20 takes a fifth.
+
     \b
     retrieve query my-index "parse a JSON file"
+    retrieve query my-index "parse a JSON file" --reranker none
     retrieve query my-index --queries queries.jsonl -k 100 --format trec --output my.run
     echo "parse a JSON file" | retrieve query my-index - --json
     """
@@ -67,7 +71,10 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     else:
         names, asked = read_query_vectors(vectors)
         shown = dict.fromkeys(names)
+        if options["reranker"] == "auto":  # a reranker reads texts
+            options["reranker"] = "none"
     retriever = open_retriever(index, options)
+    _say_slow(retriever, len(shown), options)
     found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
     _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
     _say_cut(retriever)
@@ -121,6 +128,18 @@ def _write_hits(
     say(f"{len(found):,} queries, {sum(map(len, found.values())):,} hits, written to {output} ({form})")
 
 
+def _say_slow(retriever: Any, queries: int, options: Mapping[str, Any]) -> None:
+    """Say what takes the time of many queries, where nobody asked for it."""
+    from retrieval.console import say
+
+    if retriever.reranker is not None and queries >= _MANY and not set_by_user("reranker"):
+        depth = max(options["k"], options["rerank_depth"])
+        say(f"note: the first {depth:,} hits of {queries:,} queries are re-ordered; --reranker none is much quicker")
+
+
+_MANY = 20  # queries whose re-ordering takes a CPU about a minute
+
+
 def _say_cut(retriever: Any) -> None:
     """Counts of what the reranker had to cut; the encoder warns of cut queries itself."""
     from retrieval.console import say
@@ -135,7 +154,11 @@ def _say_cut(retriever: Any) -> None:
 @click.argument("corpus")
 @click.argument("run")
 @click.option("--queries", required=True, type=click.Path(), help="The run's queries (JSONL or TSV with ids).")
-@click.option("--reranker", required=True, help="Cross-encoder: a folder or a hub name.")
+@click.option(
+    "--reranker",
+    help="Cross-encoder: a folder or a hub name.  [default: the one that comes with the installation, for English "
+    "text and code]",
+)
 @click.option(
     "--depth",
     type=click.IntRange(min=1),
@@ -153,24 +176,44 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     """Re-order RUN, made by any system, with a cross-encoder; texts come from CORPUS, or an index.
 
     \b
-    retrieve rerank corpus.jsonl bm25.run --queries queries.tsv --reranker ./my-reranker --output reranked.run
+    retrieve rerank corpus.jsonl bm25.run --queries queries.tsv --output reranked.run
+    retrieve rerank my-index bm25.run --queries queries.tsv --reranker ./my-reranker --output reranked.run
     """
     from retrieval.console import say
+    from retrieval.mixture import MIXTURE_FILE
+    from retrieval.models import DEFAULT_RERANKER, resolve
     from retrieval.queries import read_queries
     from retrieval.reranker import CrossEncoder, RerankSettings
     from retrieval.reranking import passages_of, rerank_run, within_depth
     from retrieval.runs import read_run, write_run
 
     check_outputs([output], [run, queries, corpus])
+    unnamed = options["reranker"] in (None, "auto")
+    model = DEFAULT_RERANKER if unnamed else options["reranker"]
+    resolve(model)  # what cannot be found is told before a corpus is read
     first, texts_of_queries = read_run(run), read_queries(queries)
     documents = document_settings(options)
     texts = passages_of(within_depth(first, options["depth"]), corpus, documents=documents)
-    reranker = CrossEncoder.load(options["reranker"], settings=RerankSettings(**chosen(options, RerankSettings)))
+    if unnamed:
+        _say_misfit(list(texts.values()))
+    reranker = CrossEncoder.load(model, settings=RerankSettings(**chosen(options, RerankSettings)))
+    if reranker.mixture.weight:
+        shares = f"{reranker.mixture.weight:.2f} first stage and {1 - reranker.mixture.weight:.2f} reranker"
+        say(f"note: scores mix {shares}, as the model's {MIXTURE_FILE} says")
     results = rerank_run(first, texts_of_queries, texts, reranker, depth=options["depth"])
     write_run(output, results, options["run_tag"])
     cut = {name: count for name, count in reranker.notices.items() if count}
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(cut.items()))
     say(f"{len(results):,} queries re-ordered, written to {output}{'; ' if counts else ''}{counts}")
+
+
+def _say_misfit(texts: Sequence[Sequence[str]]) -> None:
+    """Say where the default reranker cannot do well; a sample of the documents (each its passages) tells."""
+    from retrieval.console import say
+    from retrieval.shipped import misfit
+
+    if reason := misfit(passages[0] for passages in texts[:: max(1, len(texts) // 200)]):
+        say(f"note: {reason}; the default reranker reads English and code, --reranker MODEL names another")
 
 
 @click.command("fuse")
