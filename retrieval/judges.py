@@ -14,6 +14,8 @@ from retrieval.eval.benchmark import Benchmark
 from retrieval.eval.metrics import evaluate
 from retrieval.eval.stages import evaluate_retriever
 from retrieval.indexing import build_index
+from retrieval.matching import scored
+from retrieval.mixture import JudgedList
 from retrieval.reranker import CrossEncoder, RerankSettings
 from retrieval.retriever import Retriever
 from retrieval.training.examples import Example
@@ -52,10 +54,12 @@ class HitsJudge:
     Attributes:
         judge: Takes a model's folder.
         examples: The hits of each query that has relevant and other ones among them, to calibrate on.
+        mixable: Scores the hits of these queries with a cross-encoder, to fit a mixture on.
     """
 
     judge: Judge
     examples: list[Example]
+    mixable: Callable[[CrossEncoder], list[JudgedList]]
 
 
 def by_reranking(
@@ -90,4 +94,15 @@ def by_reranking(
         }
         return evaluate(benchmark.qrels, run, metric).means()
 
-    return HitsJudge(judge=judge, examples=examples)
+    asked = {example.query_id for example in examples}
+
+    def mixable(reranker: CrossEncoder) -> list[JudgedList]:
+        lists = []
+        for query_id, some in hits.items():
+            if query_id in asked:
+                pairs = [(benchmark.queries[query_id], joined(hit.title, hit.text)) for hit in some]
+                ids, first = [hit.doc_id for hit in some], [hit.retrieval_score for hit in some]
+                lists.append(JudgedList.of(ids, first, scored(reranker, pairs), benchmark.qrels[query_id]))
+        return lists
+
+    return HitsJudge(judge=judge, examples=examples, mixable=mixable)

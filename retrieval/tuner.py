@@ -18,8 +18,9 @@ from retrieval.heldout import Splits, limited
 from retrieval.index.build import IndexSpec
 from retrieval.index.manifest import Manifest
 from retrieval.indexing import IndexSettings, build_index
-from retrieval.judges import by_reranking, by_search
+from retrieval.judges import HitsJudge, by_reranking, by_search
 from retrieval.matching import find_model
+from retrieval.mixture import fit_mixture
 from retrieval.proof import METRIC, Proof, prove
 from retrieval.ranking import Hit
 from retrieval.reassembly import READING, read_texts, write_documents, write_sample
@@ -42,7 +43,8 @@ _DEVELOPMENT_DOCUMENTS = 1_000  # every checkpoint encodes them: what is relevan
 _DEVELOPMENT_HITS = 5
 _SAMPLED = 0.4  # share of them
 _ENCODER_QUERIES, _RERANKER_QUERIES = 100, 60  # that choose among checkpoints
-_CALIBRATED = 10  # queries that a calibration needs
+_CALIBRATED = 10  # queries that a calibration needs, or a mixture
+_LEAST_FIRST = 0.1  # share of the first stage that a tuned reranker leaves it at least
 
 Stage = Callable[[str, float | None], None]
 """Hears what is being done and, where it is known, which share of it."""
@@ -159,6 +161,7 @@ class Job:
         self.corpus = self.folder / "documents.arrow"
         self.result = self.folder / "result"
         self.first = self.old  # the first stage that a reranker re-orders
+        self._hits: HitsJudge | None = None
 
     def read_documents(self) -> None:
         """Write the index's documents as a corpus, and remember those that are relevant to training queries."""
@@ -260,14 +263,12 @@ class Job:
             settings = self.settings.training(CrossEncoderTraining, sum(len(e.positives) for e in examples), negatives)
             judge, hits = None, []
             if self.splits.selection.queries:
-                self.tell("searching development queries", None)
-                some = limited(self.splits.selection, _RERANKER_QUERIES)
-                judged = by_reranking(first, some, METRIC, depth=self.settings.depth, settings=running)
-                judge, hits = judged.judge, judged.examples
+                development = self._development(first, running)
+                judge, hits = development.judge, development.examples
             if len(hits) < _CALIBRATED:
                 self.notices.append(
-                    f"the reranker's probabilities are not calibrated: {len(hits)} development queries have relevant "
-                    f"hits, {_CALIBRATED} are needed"
+                    f"the reranker's probabilities are not calibrated, and it is not mixed with the first stage: "
+                    f"{len(hits)} development queries have relevant hits, {_CALIBRATED} are needed"
                 )
                 settings, hits = replace(settings, calibration="none"), []
             trained = train_cross_encoder(
@@ -281,6 +282,7 @@ class Job:
                 progress=lambda share: self.tell("training the reranker", share),
             )
             self._note("reranker", trained)
+        self._mix(folder, first, running)
         reranker = CrossEncoder.load(folder, settings=running)
         both = Retriever(first.index, encoder=first.encoder, reranker=reranker)
         self._prove("reranker", None, both, self.splits.proof, held_out=True)
@@ -292,6 +294,37 @@ class Job:
             index = self._index_of(other, number, name, encoder, getattr(encoder, "settings", EncoderSettings()))
             both = Retriever.open(index, encoder=encoder, reranker=reranker)
             self._prove("reranker", None, both, other, held_out=False)
+
+    def _development(self, first: Retriever, running: RerankSettings) -> HitsJudge:
+        """Search the queries that choose among a reranker's checkpoints, once."""
+        if self._hits is None:
+            self.tell("searching development queries", None)
+            some = limited(self.splits.selection, _RERANKER_QUERIES)
+            self._hits = by_reranking(first, some, METRIC, depth=self.settings.depth, settings=running)
+        return self._hits
+
+    def _mix(self, folder: Path, first: Retriever, running: RerankSettings) -> None:
+        """Fit how much the first stage counts, and put it into the reranker's folder; once, also over several calls.
+
+        The queries are few, and the checkpoint was chosen by them, so they speak too well of the reranker. The first
+        stage keeps a share at least, which decides where the reranker sees next to no difference.
+        """
+        notes = self.folder / "reranker.json"
+        figures = json.loads(notes.read_text()) if notes.exists() else {}
+        if "mixture" in figures or not self.splits.selection.queries:
+            return
+        development = self._development(first, running)
+        if len(development.examples) < _CALIBRATED:
+            return
+        self.tell("fitting how much the first stage counts", None)
+        lists = development.mixable(CrossEncoder.load(folder, settings=running))
+        card = self.splits.selection.card
+        mixture = fit_mixture({f"{card.name}, {card.split}": lists}, least=_LEAST_FIRST)
+        mixture.save(folder)
+        if figures:
+            figures["mixture"] = {"weight": mixture.weight, "temperature": mixture.temperature, **mixture.notes}
+            with atomic_write(notes) as stream:
+                stream.write(json.dumps(figures).encode())
 
     def _encoder_judge(self, encoding: EncoderSettings) -> Any:
         """Judge checkpoints by a search of what is relevant, what was found, and a sample of the other documents."""
