@@ -54,11 +54,13 @@ def split_queries(benchmark: str | Path, *, split: str = "train", layout: str = 
     try:
         train = Benchmark.load(benchmark, split, layout=layout)
     except DataError as error:
-        if _absent(split, error):
-            raise DataError(
-                f"{error}; queries to train with are needed: name their split (--split), or {_ADVICE}"
-            ) from None
-        raise
+        if not _absent(split, error):
+            raise
+        if split != "test" and _optional(benchmark, ("test",), split, layout):
+            remedy = "--split test trains with most of test's, and holds a fifth of them out"
+        else:
+            remedy = f"name their split (--split), or {_ADVICE}"
+        raise DataError(f"{error}; queries to train with are needed: {remedy}") from None
     test, dev = (_optional(benchmark, names, split, layout) for names in (("test",), _DEVELOPMENT))
     proof, selection = test or dev, dev if test else None
     if proof is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +66,21 @@ def write_documents(index: Index, path: str | Path) -> Reassembly:
     return found
 
 
+def write_documents_once(index: Index, path: Path) -> Reassembly:
+    """Do as `write_documents`, unless it was done; what was counted then is kept beside, as JSON.
+
+    Raises:
+        DataError: A file cannot be written.
+    """
+    counts = path.with_suffix(".json")
+    if counts.exists():
+        return Reassembly(**json.loads(counts.read_text()))
+    found = write_documents(index, path)
+    with atomic_write(counts) as stream:
+        stream.write(json.dumps(asdict(found)).encode())
+    return found
+
+
 def read_texts(path: str | Path, doc_ids: Collection[str]) -> dict[str, str]:
     """Read what some documents of such a file say, title and text joined, by id."""
     wanted = pa.array(sorted(doc_ids), pa.string())
@@ -76,6 +92,15 @@ def read_texts(path: str | Path, doc_ids: Collection[str]) -> dict[str, str]:
             columns = (batch.column(name).to_pylist() for name in (_ID, _TITLE, _TEXT))
             texts |= {doc_id: joined(title, text) for doc_id, title, text in zip(*columns, strict=True)}
     return texts
+
+
+def titles_and_texts(path: str | Path) -> Iterator[tuple[str, str, str]]:
+    """Yield id, title and text of the documents of such a file, in order."""
+    with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            columns = (batch.column(name).to_pylist() for name in (_ID, _TITLE, _TEXT))
+            yield from zip(*columns, strict=True)
 
 
 def write_sample(path: str | Path, out: str | Path, doc_ids: Collection[str], *, every: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from retrieval.matching import find_model
 from retrieval.mixture import fit_mixture
 from retrieval.proof import METRIC, Proof, prove
 from retrieval.ranking import Hit
-from retrieval.reassembly import READING, read_texts, write_documents, write_sample
+from retrieval.reassembly import READING, read_texts, write_documents_once, write_sample
 from retrieval.reranker import CrossEncoder, RerankSettings
 from retrieval.retriever import Retriever
 from retrieval.training.bi_encoder import BiEncoderTraining, train_bi_encoder
@@ -155,6 +155,7 @@ class Job:
     training: dict[str, dict[str, Any]] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
+    index: Path | None = None  # where the new index is built; None: in the result
     minable: Callable[[str, Hit], bool] | None = None  # hits of a query that mining may see; None: all
 
     def __post_init__(self) -> None:
@@ -166,12 +167,7 @@ class Job:
     def read_documents(self) -> None:
         """Write the index's documents as a corpus, and remember those that are relevant to training queries."""
         self.tell("reading the index's documents", None)
-        counts = self.folder / "documents.json"
-        if not counts.exists():
-            found = write_documents(self.old.index, self.corpus)
-            with atomic_write(counts) as stream:
-                stream.write(json.dumps(asdict(found)).encode())
-        if blanks := json.loads(counts.read_text())["blanks"]:
+        if blanks := write_documents_once(self.old.index, self.corpus).blanks:
             self.notices.append(f"{blanks:,} documents: blanks between their passages are not kept as they were")
         if self.old.index.manifest.text.get("on_long") == "truncate":
             self.notices.append("the index holds no more than the beginning of documents that were truncated")
@@ -229,7 +225,7 @@ class Job:
             )
             self._note("encoder", trained)
         encoder = self._served(folder, encoding)
-        index = self.result / "index"
+        index = self.index or self.result / "index"
         if not index.exists():
             self.tell("building the new index", None)
             build_index(

@@ -2,6 +2,9 @@
 
     mine hard negatives -> train -> build an index with the new model -> compare old and new on held-out queries
 
+Without judged queries, the structure of the documents stands in for them (see `derivation`): all of this is then done
+with an index of the documents' parts, and the documents themselves are indexed at the end, with a model that is kept.
+
 The work is done in a hidden sibling of the target, `.NAME.tuning`, and renamed at the end. A call that was interrupted
 goes on there when it is repeated; another call discards it. The index that is there is only read.
 """
@@ -19,19 +22,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from retrieval.derivation import Derivation, derive
 from retrieval.errors import ConfigError
 from retrieval.eval.benchmark import Benchmark
 from retrieval.files import atomic_write, sync_folder, writer_lock, writing
-from retrieval.heldout import split_queries
+from retrieval.heldout import Splits, split_queries
+from retrieval.indexing import build_index
 from retrieval.models import fingerprint, resolve
 from retrieval.proof import Proof
-from retrieval.reassembly import fingerprint_of
+from retrieval.ranking import Hit
+from retrieval.reassembly import READING, fingerprint_of, write_documents_once
 from retrieval.retriever import Retriever
-from retrieval.tuner import Job, Stage, TuningSettings
+from retrieval.structure import source_of
+from retrieval.tuner import Job, Stage, TuningSettings, encoding_of, shape_of
 
 __all__ = ["TuningReport", "TuningSettings", "tune"]
 
 logger = logging.getLogger(__name__)
+
+_WHOLE = "whole.arrow"  # the documents of the index, where `documents.arrow` are their parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +54,7 @@ class TuningReport:
         queries: Numbers of queries by part: training, selection, proof, dropped.
         splits: Where each part of the queries comes from.
         training: Figures of the training of each model.
+        structure: What the queries were made of, where they were not given.
         notices: What a reader should know.
         seconds: Wall time of this call.
     """
@@ -55,6 +65,7 @@ class TuningReport:
     queries: Mapping[str, int]
     splits: Mapping[str, str]
     training: Mapping[str, Mapping[str, Any]]
+    structure: Derivation | None = None
     notices: tuple[str, ...] = ()
     seconds: float
 
@@ -65,6 +76,7 @@ class TuningReport:
         return {
             "out": str(self.out),
             **body,
+            "structure": None if self.structure is None else self.structure.to_dict(),
             "proofs": proofs,
             "notices": list(self.notices),
             "seconds": self.seconds,
@@ -73,7 +85,7 @@ class TuningReport:
 
 def tune(
     index: str | Path,
-    benchmark: str | Path,
+    benchmark: str | Path | None,
     out: str | Path,
     *,
     settings: TuningSettings = TuningSettings(),
@@ -84,11 +96,12 @@ def tune(
     layout: str = "auto",
     progress: Stage | None = None,
 ) -> TuningReport:
-    """Tune the models of an index on judged queries, and keep what is proven better.
+    """Tune the models of an index on judged queries, or on the structure of its documents; keep what is proven better.
 
     Args:
         index: The index folder; it is only read.
-        benchmark: Queries and judgements of its documents, as in `Benchmark.load`; `split_queries` divides them.
+        benchmark: Queries and judgements of its documents, as in `Benchmark.load`; `split_queries` divides them. None:
+            pairs are made from titles, headings and docstrings. A proof on them is none on what users ask.
         out: The folder to make.
         settings: What is tuned, and how.
         model: Only needed where the index's model lies elsewhere now.
@@ -100,7 +113,7 @@ def tune(
 
     Raises:
         ConfigError: `out` is taken, an index without a model, or settings that do not fit.
-        DataError: No judgements to train with or to prove with.
+        DataError: No judgements to train with or to prove with, or too little structure to make some.
         ModelError: A model cannot be loaded or trained.
         IndexLockedError: Another process tunes into `out`.
     """
@@ -113,27 +126,96 @@ def tune(
     old = Retriever.open(index, model=model, device=settings.device, trust_remote_code=settings.trust_remote_code)
     if old.index.manifest.encoder is None:
         raise ConfigError(f"{index} was made of ready-made vectors: there is no model of it to tune")
-    splits = split_queries(benchmark, split=split, layout=layout)
+    if benchmark is None and (split, layout) != ("train", "auto"):
+        raise ConfigError(f"split {split!r}, layout {layout!r}: of which benchmark? none is given")
+    splits = None if benchmark is None else split_queries(benchmark, split=split, layout=layout)
     others = [Benchmark.load(one) for one in also]
     start = fingerprint(resolve(reranker_from).folder) if settings.what != "encoder" else None
-    judged = [[dict(part.queries), dict(part.qrels)] for part in (splits.training, splits.selection, splits.proof)]
     identity = {
         "settings": {**asdict(settings), "keep": None},
         "index": fingerprint_of(old.index),
-        "queries": hashlib.sha256(json.dumps(judged).encode()).hexdigest(),
+        "queries": "structure" if splits is None else _digest(splits),
         "reranker_from": start,
         "also": [one.card.to_dict() for one in others],
     }
+    tell: Stage = progress or (lambda stage, share: None)
     with _workshop(place, identity) as folder:
-        job = Job(place, folder, old, model, splits, settings, progress or (lambda stage, share: None))
+        structure = None if splits is not None else _derived(old, folder, settings, tell)
+        if splits is not None:
+            job = Job(place, folder, old, model, splits, settings, tell)
+        else:
+            job = _job_on_parts(place, folder, old, model, settings, tell)
         job.read_documents()
         if settings.what != "reranker":
             job.tune_encoder(others)
         if settings.what != "encoder":
             job.tune_reranker(others, reranker_from)
-        report = _report(job, started)
+        if structure is not None:
+            job.notices.insert(0, structure.sentence())
+            if job.kept.get("encoder"):
+                _index_documents(job, old)
+        report = _report(job, structure, started)
         _publish(job, report)
     return report
+
+
+def _digest(splits: Splits) -> str:
+    """SHA-256 of queries and judgements."""
+    judged = [[dict(part.queries), dict(part.qrels)] for part in (splits.training, splits.selection, splits.proof)]
+    return hashlib.sha256(json.dumps(judged).encode()).hexdigest()
+
+
+def _derived(whole: Retriever, folder: Path, settings: TuningSettings, tell: Stage) -> Derivation:
+    """Make a benchmark, `pairs`, of the parts of an index's documents, and an index of it, `parts`; once."""
+    tell("reading the index's documents", None)
+    corpus = folder / _WHOLE
+    write_documents_once(whole.index, corpus)
+    tell("making pairs from their structure", None)
+    found = derive(corpus, folder / "pairs", name=f"structure of {whole.index.path.resolve().name}")
+    if not (folder / "parts").exists():
+        tell("indexing their parts", None)
+        build_index(
+            [folder / "pairs"],
+            folder / "parts",
+            encoder=whole.encoder,
+            encoding=encoding_of(whole.index.manifest, settings),
+            settings=shape_of(whole.index.manifest),
+            progress=lambda now: tell("indexing their parts", now.share),
+        )
+    return found
+
+
+def _job_on_parts(
+    place: Path, folder: Path, whole: Retriever, model: str | Path | None, settings: TuningSettings, tell: Stage
+) -> Job:
+    """Make a tuning of what `_derived` made."""
+    splits = split_queries(folder / "pairs")
+    old = Retriever.open(folder / "parts", encoder=whole.encoder)
+    training = splits.training
+    answers = {training.queries[query_id]: set(grades) for query_id, grades in training.qrels.items()}
+
+    def minable(query: str, hit: Hit) -> bool:
+        """Other parts of the document that answers a query may answer it too."""
+        relevant = answers[query]
+        return hit.doc_id in relevant or source_of(hit.doc_id) not in map(source_of, relevant)
+
+    return Job(place, folder, old, model, splits, settings, tell, index=folder / "parts-new", minable=minable)
+
+
+def _index_documents(job: Job, whole: Retriever) -> None:
+    """Build the index of the documents themselves with the new model."""
+    if not (job.result / "index").exists():
+        stage = "building the new index of the documents"
+        job.tell(stage, None)
+        build_index(
+            [job.folder / _WHOLE],
+            job.result / "index",
+            encoder=job.first.encoder,
+            documents=READING,
+            encoding=encoding_of(whole.index.manifest, job.settings),
+            settings=shape_of(whole.index.manifest),
+            progress=lambda now: job.tell(stage, now.share),
+        )
 
 
 @contextlib.contextmanager
@@ -154,12 +236,12 @@ def _workshop(place: Path, identity: Mapping[str, Any]) -> Iterator[Path]:
         try:
             yield folder
         except BaseException:
-            if not any((folder / "result").iterdir()):  # there is nothing to go on from
+            if not any((folder / "result").iterdir()) and not (folder / "pairs").exists():  # nothing to go on from
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
 
-def _report(job: Job, started: float) -> TuningReport:
+def _report(job: Job, structure: Derivation | None, started: float) -> TuningReport:
     """Sum up."""
     for what in job.kept:
         if (job.folder / f"{what}.json").exists():
@@ -172,6 +254,7 @@ def _report(job: Job, started: float) -> TuningReport:
         queries={**parts, "dropped": job.splits.dropped},
         splits=job.splits.facts,
         training=job.training,
+        structure=structure,
         notices=tuple(job.notices),
         seconds=time.monotonic() - started,
     )
@@ -183,7 +266,8 @@ def _publish(job: Job, report: TuningReport) -> None:
     with writing(job.place):
         for what, kept in report.kept.items():
             for name in () if kept else ("encoder", "index") if what == "encoder" else ("reranker",):
-                shutil.rmtree(result / name)
+                if (result / name).exists():  # an index of parts is not there
+                    shutil.rmtree(result / name)
         with atomic_write(result / "report.json") as stream:
             stream.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n")
         result.rename(job.place)

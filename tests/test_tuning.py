@@ -259,8 +259,10 @@ def test_refusals(world: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ready-made vectors: there is no model"):
         tune(build(tmp_path / "vectors", 20), world / "bench", tmp_path / "other")
     only = write_benchmark(tmp_path / "only", {"d0": "x"}, {"q": "y"}, {"test": {"q": "d0"}})
-    with pytest.raises(DataError, match=r"no split 'train'; there are: test; .* `retrieve make-benchmark`"):
+    with pytest.raises(DataError, match=r"no split 'train'; there are: test; .* --split test trains with most"):
         tune(world / "index", only, tmp_path / "other")
+    with pytest.raises(DataError, match=r"no split 'dev'; there are: train; .* `retrieve make-benchmark`"):
+        split_queries(bench(tmp_path / "one", "train", count=3), split="dev")
     (tmp_path / "only" / "queries.jsonl").unlink()
     with pytest.raises(DataError, match=r"no judgements in it .* \(qrels/train.tsv\): `retrieve make-benchmark`"):
         tune(world / "index", only, tmp_path / "other")

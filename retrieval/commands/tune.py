@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 @click.argument("index")
 @click.argument("out")
 @click.option(
-    "--benchmark", required=True, help="Judged queries of INDEX's documents, as `retrieve evaluate` has them."
+    "--benchmark",
+    help="Judged queries of INDEX's documents, as `retrieve evaluate` has them.  [default: pairs from their structure]",
 )
 @click.option("--split", default="train", show_default=True, help="Of the benchmark: the queries to train with.")
 @click.option("--layout", default="auto", show_default=True, help="Of the benchmark, where it is not recognised.")
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 @click.option("--report", type=click.Path(), help="Write old and new on the held-out queries as a page of HTML.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 def tune_command(
-    index: str, out: str, benchmark: str, also: Sequence[str], report: str | None, as_json: bool, **options: Any
+    index: str, out: str, benchmark: str | None, also: Sequence[str], report: str | None, as_json: bool, **options: Any
 ) -> None:
     """Tune the model of INDEX on your judged queries, and prove on others that it is better.
 
@@ -70,9 +71,14 @@ def tune_command(
     only read. Held out are the split test, else dev, else a fifth of the queries of --split. A command that was
     stopped goes on when it is repeated.
 
+    Without --benchmark, pairs are made from the structure of INDEX's documents: title and body, heading and section,
+    docstring and code. Old and new are then asked for parts of documents, with titles, headings and docstrings of
+    other documents: that proves something of these, not of what your users ask.
+
     \b
     retrieve tune my-index tuned --benchmark my-benchmark
     retrieve tune my-index tuned --benchmark my-benchmark --what both --also other-benchmark --report proof.html
+    retrieve tune my-index tuned
     retrieve query tuned/index "how do I rotate the log files?"
     """
     from retrieval.tuning import TuningSettings, tune
@@ -103,18 +109,24 @@ def tune_command(
 
 @contextmanager
 def _stages() -> Iterator[Callable[[str, float | None], None]]:
-    """Say on stderr what is being done, once each; with a bar where stderr is a terminal."""
+    """Say on stderr what is being done, once each; with a bar and the time left where stderr is a terminal."""
     from retrieval.console import counting, say
 
-    with counting("in all of this step") as show:
-        told: list[str] = []
+    told: list[str] = []
+    with ExitStack() as bar:
+        show: list[Callable[[int, int], None] | None] = []
 
         def tell(stage: str, share: float | None) -> None:
             if stage not in told[-1:]:
+                bar.close()  # each stage has a bar of its own: the time left is guessed from its own pace
+                show.clear()
                 told.append(stage)
                 say(stage)
-            if show is not None and share is not None:
-                show(round(1000 * share), 1000)
+            if share is not None:
+                if not show:
+                    show.append(bar.enter_context(counting("in all of this step")))
+                if show[0] is not None:
+                    show[0](round(1000 * share), 1000)
 
         yield tell
 
@@ -154,6 +166,11 @@ def _say(result: TuningReport) -> None:
     say(f"queries: {counts}; {result.queries['dropped']:,} left out, their text is among the others")
     for notice in result.notices:
         say(f"note: {notice}")
+    if (made := result.structure) is not None:
+        say(f"{made.parts:,} parts of {made.documents:,} documents")
+        for state, reasons in (("without a query", made.no_query), ("left out", made.left_out)):
+            for reason, count in reasons.items():
+                say(f"  {count:,} {state} ({reason})")
     for what, kept in result.kept.items():
         proof = next(proof for proof in result.proofs if proof.what == what and proof.held_out)
         row = proof.decisive
