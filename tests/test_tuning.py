@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,25 @@ def test_wrong_use_is_one_line(world: Path, tmp_path: Path, options: Sequence[st
     ran = run("tune", world / "index", tmp_path / "out", *given, code=code)
     assert words in ran.stderr and (code == 2 or len(ran.stderr.splitlines()) == 1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_step_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the time left is guessed from the pace of the step alone."""
+    from retrieval.commands.tune import _stages
+
+    seen: list[object] = []
+
+    @contextlib.contextmanager
+    def counting(what: str) -> Iterator[Any]:
+        seen.append("open")
+        yield lambda done, total: seen.append(done / total)
+        seen.append("close")
+
+    monkeypatch.setattr("retrieval.console.counting", counting)
+    with _stages() as tell:
+        for stage, share in (("read", None), ("mine", 0.5), ("mine", 1.0), ("train", None), ("train", 0.25)):
+            tell(stage, share)
+    assert seen == ["open", 0.5, 1.0, "close", "open", 0.25, "close"]
 
 
 def test_refusals(world: Path, tmp_path: Path) -> None:
