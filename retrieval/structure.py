@@ -83,9 +83,11 @@ def parts_of(doc_id: str, title: str, text: str) -> list[Part]:
 
     Args:
         doc_id: Of the document.
-        title: Of the document; may be empty.
+        title: Of the document; may be empty. The name of a file, the last part of its id, is none.
         text: Of the document.
     """
+    if title == PurePosixPath(doc_id).name:
+        title = ""
     suffix = PurePosixPath(doc_id).suffix.lower()
     functions = _functions(suffix, text)
     if any(not function.left_out for function in functions):

@@ -54,6 +54,15 @@ def test_a_title_asks_for_the_text():
     assert parts_of("d1", "Rotating the logs", "")[0].left_out == "no text"
 
 
+def test_the_name_of_a_file_is_no_title():
+    text = f"{LONG}\n\n# Sizes\n\n{LONG} Ever."
+    assert pairs("guide/rotate-the-logs.md", "rotate-the-logs.md", text) == []
+    assert pairs("guide/rotate-the-logs.md", "rotate-the-logs", text) == [
+        (TITLE, "rotate-the-logs", LONG),
+        (HEADING, "rotate-the-logs Sizes", f"{LONG} Ever."),
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
