@@ -508,10 +508,14 @@ def test_other_calibrations(tiny, tmp_path, kind):
 
 
 def test_development_examples_that_cannot_calibrate(tiny, tmp_path):
+    steps: list[float] = []
     bare = [replace(one, negatives=()) for one in made(4)]
-    with pytest.raises(DataError, match=r"the 4 development examples cannot calibrate.*set calibration to none"):
-        train_cross_encoder(made(8), tmp_path / "m", model=tiny("mean"), settings=QUICK, development=bare)
-    assert not (tmp_path / "m").exists()
+    for some, said in ((bare, "2 texts are relevant and 0 are not"), (made(1), "other half has 0")):
+        with pytest.raises(DataError, match=rf"cannot calibrate.*{said}.*set calibration to none"):
+            train_cross_encoder(
+                made(8), tmp_path / "m", model=tiny("mean"), settings=QUICK, development=some, progress=steps.append
+            )
+    assert not steps and not list(tmp_path.iterdir())  # told before hours of training, not after
 
 
 # ---------------------------------------------------------------- settings, notices

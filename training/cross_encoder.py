@@ -122,11 +122,12 @@ def train_cross_encoder(
         calibrated. Its notices count pairs (and lists, pairs_cut, queries_cut) since the last interruption.
 
     Raises:
-        DataError: There is nothing to learn from.
+        DataError: There is nothing to learn from, or nothing to calibrate with.
         ModelError: The model cannot be trained, or diverges.
         ConfigError: A setting that this model or machine cannot follow, or `out` exists.
     """
     device = training_device(settings)
+    _require_calibration(development, settings)
     lists, left_out = lists_of(examples, loss=settings.loss, positives=settings.positives)
     found = resolve(model)
     sha256, data = fingerprint(found.folder), examples_hash(examples)
@@ -250,6 +251,35 @@ def _scores(folder: Path, examples: Sequence[Example], settings: CrossEncoderTra
     return reranker.score([(one.query, text) for one in examples for text in one.positives + one.negatives])
 
 
+def _require_calibration(development: Sequence[Example], settings: CrossEncoderTraining) -> None:
+    """Refuse examples that cannot calibrate before the training that would be lost: another setting starts anew.
+
+    Raises:
+        DataError: The half that fits has no relevant or no irrelevant text, or the other half is empty.
+    """
+    if not development or settings.calibration == "none":
+        return
+    relevant, fitting = _halves(development, settings.seed)
+    good, bad, measured = (int(part.sum()) for part in (relevant & fitting, ~relevant & fitting, ~fitting))
+    if not (good and bad and measured):
+        raise DataError(
+            f"the {len(development)} development examples cannot calibrate: of the half that fits, {good} texts are "
+            f"relevant and {bad} are not, the other half has {measured}; give more of them, with negatives, or set "
+            "calibration to none"
+        )
+
+
+def _halves(development: Sequence[Example], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which texts are relevant, and which are on the half that fits; in the order of `_scores`, each (n,) bool."""
+    sizes = [len(one.positives) + len(one.negatives) for one in development]
+    relevant = np.concatenate(
+        [np.arange(size) < len(one.positives) for size, one in zip(sizes, development, strict=True)]
+    )
+    queries = np.unique([one.query for one in development], return_inverse=True)[1]
+    drawn = np.random.default_rng(seed).permutation(int(queries.max()) + 1)
+    return relevant, np.repeat(drawn[queries] % 2 == 0, sizes)  # all texts of a query on one side
+
+
 def _calibrate(run: TrainingRun, development: Sequence[Example], settings: CrossEncoderTraining) -> dict[str, float]:
     """Fit the best model's calibration on one half of the queries and measure it on the other.
 
@@ -260,25 +290,13 @@ def _calibrate(run: TrainingRun, development: Sequence[Example], settings: Cross
     if not development or settings.calibration == "none" or best is None:
         return {}
     folder = run.folder / f"best-{best['step']}"
-    sizes = [len(one.positives) + len(one.negatives) for one in development]
-    relevant = np.concatenate(
-        [np.arange(size) < len(one.positives) for size, one in zip(sizes, development, strict=True)]
-    )
-    queries = np.unique([one.query for one in development], return_inverse=True)[1]
-    drawn = np.random.default_rng(settings.seed).permutation(int(queries.max()) + 1)
-    fitting = np.repeat(drawn[queries] % 2 == 0, sizes)  # (n,) bool: all texts of a query on one side
+    relevant, fitting = _halves(development, settings.seed)
     scores = _scores(folder, development, settings)
-    try:
-        fitted = fit_calibration(scores[fitting], relevant[fitting], bias=settings.calibration == "platt")
-        figures = {
-            "ece_before": expected_calibration_error(Calibration().probability(scores[~fitting]), relevant[~fitting]),
-            "ece": expected_calibration_error(fitted.probability(scores[~fitting]), relevant[~fitting]),
-        }
-    except DataError as error:
-        raise DataError(
-            f"the {len(development)} development examples cannot calibrate: {error}; "
-            "give more of them, with negatives, or set calibration to none"
-        ) from None
+    fitted = fit_calibration(scores[fitting], relevant[fitting], bias=settings.calibration == "platt")
+    figures = {
+        "ece_before": expected_calibration_error(Calibration().probability(scores[~fitting]), relevant[~fitting]),
+        "ece": expected_calibration_error(fitted.probability(scores[~fitting]), relevant[~fitting]),
+    }
     counts = {"pairs_fitted": int(fitting.sum()), "pairs_measured": int((~fitting).sum()), "bins": BINS}
     replace(fitted, notes={"method": settings.calibration, **counts, **figures}).save(folder)
     return figures

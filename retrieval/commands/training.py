@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from retrieval.training.examples import Example
     from retrieval.training.run import TrainingReport
 
-_METRIC = "ndcg@10"  # that decides which model is kept
-
 _COMMON = together(
     click.option("--model", help="Model to start from: a folder or a hub name.  [default: the embedded encoder]"),
     click.option("--split", default="train", show_default=True, help="Split of EXAMPLES that are benchmarks."),
@@ -41,7 +39,7 @@ _COMMON = together(
     click.option("--negatives", type=click.IntRange(min=0), help="Negatives of its example that a row brings along."),
     click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between checkpoints; default: an epoch."),
     click.option("--seed", type=int, help="Of all that is drawn.  [default: 0]"),
-    click.option("--device", help="auto, cpu, cuda, cuda:N or mps.  [default: auto]"),
+    click.option("--device", help="auto, cpu, cuda or mps.  [default: auto]"),
     click.option("--trust-remote-code", is_flag=True, default=None, help="Run Python code that comes with the model."),
     click.option("--overwrite", is_flag=True, help="Replace a model at OUT when the new one is complete."),
 )
@@ -108,7 +106,10 @@ def train_bi_encoder_command(examples: Sequence[str], out: str, pooling: str | N
 @_COMMON
 @click.option("--index", help="Index whose hits --development re-orders; probabilities are calibrated on them, too.")
 @click.option("--depth", type=click.IntRange(min=1), default=100, show_default=True, help="Hits that it re-orders.")
-@click.option("--loss", help="listwise, pairwise, pointwise, lambda or margin-mse.  [default: listwise]")
+@click.option(
+    "--loss",
+    help="listwise, pairwise, pointwise or lambda; margin-mse or kl with a teacher's scores.  [default: listwise]",
+)
 @click.option("--labels", type=click.IntRange(1, 2), help="Of the head.  [default: 1, or the model's]")
 @click.option("--prompt", help="Put before every query, and stored in the model.")
 @click.option("--half", is_flag=True, default=None, help="Write the weights as float16.")
@@ -131,11 +132,17 @@ def train_cross_encoder_command(
     calibrating: Sequence[Example] = ()
     if index is not None:
         from retrieval.judges import by_reranking
+        from retrieval.proof import METRIC
         from retrieval.reranker import RerankSettings
         from retrieval.retriever import Retriever
 
+        running = _running(options)
         hits = by_reranking(
-            Retriever.open(index), _development(options), _METRIC, depth=depth, settings=RerankSettings()
+            Retriever.open(index, **running),
+            _development(options),
+            METRIC,
+            depth=depth,
+            settings=RerankSettings(**running),
         )
         judge, calibrating = hits.judge, hits.examples
     with _progress() as show:
@@ -157,6 +164,11 @@ def _given(options: Mapping[str, Any], settings: Any) -> dict[str, Any]:
     """Pick the settings that were given; the rest keep their defaults."""
     names = [field.name for field in dataclasses.fields(settings)]
     return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def _running(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Pick what says where models run, and whether their code may; the judge runs as the training does."""
+    return {name: options[name] for name in ("device", "trust_remote_code") if options[name] is not None}
 
 
 def _examples(sources: Sequence[str], split: str) -> list[Example]:
@@ -189,12 +201,17 @@ def _search_judge(options: Mapping[str, Any]) -> Iterator[Judge | None]:
     from retrieval.documents import DocumentSettings
     from retrieval.encoder import EncoderSettings
     from retrieval.judges import by_search
+    from retrieval.proof import METRIC
 
     benchmark = _development(options)
     with tempfile.TemporaryDirectory() as place:
         benchmark.save(Path(place) / "corpus")
         yield by_search(
-            Path(place) / "corpus", benchmark, _METRIC, documents=DocumentSettings(), encoding=EncoderSettings()
+            Path(place) / "corpus",
+            benchmark,
+            METRIC,
+            documents=DocumentSettings(),
+            encoding=EncoderSettings(**_running(options)),
         )
 
 
