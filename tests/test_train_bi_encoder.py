@@ -520,6 +520,23 @@ def test_memory_that_runs_out_makes_micro_batches_smaller(tiny, tmp_path, monkey
         train_bi_encoder(examples(), tmp_path / "none", model=tiny("mean"), settings=changed)
 
 
+def test_memory_that_kept_activations_fill_is_made_free(tiny, tmp_path, monkeypatch, caplog):
+    settings = BiEncoderTraining(max_steps=3, **BASIC)
+    train_bi_encoder(examples(), tmp_path / "whole", model=tiny("mean"), settings=settings)
+    embed = CandidateLoss.embed_minibatch
+
+    def keeping(self, sentence_feature, begin, end, with_grad, *args, **more):
+        if with_grad and self.direct_tokens:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+        return embed(self, sentence_feature, begin, end, with_grad, *args, **more)
+
+    monkeypatch.setattr(CandidateLoss, "embed_minibatch", keeping)
+    train_bi_encoder(examples(), tmp_path / "full", model=tiny("mean"), settings=settings)
+    assert caplog.text.count("out of memory") == 1
+    left, right = weights(tmp_path / "whole"), weights(tmp_path / "full")
+    assert all(torch.allclose(left[key], right[key], atol=1e-4) for key in left)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_trains_from_a_plain_encoder(tiny, tmp_path, family):
     settings = BiEncoderTraining(max_steps=2, **BASIC)

@@ -213,6 +213,8 @@ def _trainer_class(base: type[Any]) -> type[Any]:
                     if micro.micro_tokens < 2:
                         raise ModelError("out of memory on one text; lower max_length") from error
                 micro.micro_tokens //= 2
+                if hasattr(micro, "direct_tokens"):
+                    micro.direct_tokens = 0  # no batch keeps its activations from here on
                 logger.warning("out of memory: %d tokens at once from here on", micro.micro_tokens)
                 model.zero_grad()
                 if torch.cuda.is_available():
