@@ -96,7 +96,7 @@ def margin_mse(scores: Any, judged: Judged) -> Any:
 
 
 def kl(scores: Any, judged: Judged) -> Any:
-    """Kullback-Leibler divergence of the softmax of a list's scores from that of its teacher's."""
+    """Kullback-Leibler divergence D(teacher || scores) of the softmaxes over a list (Hinton et al. 2015)."""
     torch = load_torch()
     lowest = torch.finfo(scores.dtype).min
     ours = torch.log_softmax(scores.masked_fill(~judged.present, lowest), dim=1)

@@ -56,8 +56,8 @@ class TrainingSettings:
         max_grad_norm: Length to which gradients are cut; 0: never.
         dropout: Share of values dropped everywhere in the transformer, whatever its configuration says.
         max_length: Tokens of one input in training, special ones included; None: what the model takes.
-        micro_tokens: Tokens computed at once, without padding; None: 1,024 on a CPU, else 16,384. Halved when
-            memory runs out.
+        micro_tokens: Tokens computed at once, of a cross-encoder with their padding; None: 1,024 on a CPU, else
+            16,384. Halved when memory runs out.
         precision: One of `PRECISIONS`; auto is bfloat16 where the device computes in it.
         gradient_checkpointing: Compute activations twice instead of keeping them.
         device: auto, cpu, cuda or mps.
