@@ -104,10 +104,9 @@ def mine_negatives_command(index: str, out: str, as_json: bool, **options: Any) 
 
 def _provenance(benchmark: Benchmark, retriever: Retriever) -> dict[str, Any]:
     """Say what negatives come from: data, index and models, by name and hash."""
-    import hashlib
+    from retrieval.reassembly import fingerprint_of
 
     manifest, card = retriever.index.manifest, benchmark.card
-    files = "\n".join(file.sha256 for file in manifest.files())
     models = {"encoder": manifest.encoder, "reranker": getattr(retriever.reranker, "identity", None)}
     return {
         "benchmark": {name: getattr(card, name) for name in ("name", "split", "source", "licence")},
@@ -115,7 +114,7 @@ def _provenance(benchmark: Benchmark, retriever: Retriever) -> dict[str, Any]:
             "name": retriever.index.path.name,
             "generation": manifest.generation,
             "documents": manifest.documents,
-            "sha256": hashlib.sha256(files.encode()).hexdigest(),
+            "sha256": fingerprint_of(retriever.index),
         },
         **{
             name: {"name": identity["name"], "sha256": identity["sha256"]}

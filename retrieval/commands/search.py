@@ -25,6 +25,8 @@ from retrieval.fusion import METHODS, NORMALIZATIONS
 if TYPE_CHECKING:
     from retrieval.ranking import Hit
 
+_MANY = 20  # queries whose re-ordering takes a CPU about a minute
+
 
 @click.command("query")
 @click.argument("index")
@@ -135,9 +137,6 @@ def _say_slow(retriever: Any, queries: int, options: Mapping[str, Any]) -> None:
     if retriever.reranker is not None and queries >= _MANY and not set_by_user("reranker"):
         depth = max(options["k"], options["rerank_depth"])
         say(f"note: the first {depth:,} hits of {queries:,} queries are re-ordered; --reranker none is much quicker")
-
-
-_MANY = 20  # queries whose re-ordering takes a CPU about a minute
 
 
 def _say_cut(retriever: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import check_outputs
+from retrieval.commands.options import check_outputs, chosen
 
 if TYPE_CHECKING:
     from retrieval.proof import Proof
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 @click.option("--model", help="Where the index's model lies now, if it moved.")
 @click.option("--reranker-from", help="Model that a reranker starts from.  [default: the embedded encoder]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with a model.")
 @click.option("--report", type=click.Path(), help="Write old and new on the held-out queries as a page of HTML.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
@@ -84,13 +83,12 @@ def tune_command(
     from retrieval.tuning import TuningSettings, tune
 
     check_outputs([report], [])
-    names = [setting.name for setting in dataclasses.fields(TuningSettings)]
     with _stages() as tell:
         result = tune(
             index,
             benchmark,
             out,
-            settings=TuningSettings(**{name: options[name] for name in names}),
+            settings=TuningSettings(**chosen(options, TuningSettings)),
             model=options["model"],
             reranker_from=options["reranker_from"],
             also=also,
