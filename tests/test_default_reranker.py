@@ -34,7 +34,12 @@ BIRDS = [
 
 @pytest.fixture(scope="module")
 def recipe_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("default_reranker", SCRIPT)
+    return loaded(SCRIPT)
+
+
+def loaded(script: Path) -> ModuleType:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -73,6 +78,22 @@ def test_the_recipe_names_each_source_once_and_trains_on_no_held_out_split(recip
     trained = {f"{source['name']}/{source.get('split')}" for source in recipe["source"]}
     assert not trained & set(recipe["held_out"]["splits"])
     assert not set(named) & set(recipe["held_out"]["whole"])
+
+
+def test_what_fits_the_mixture_is_not_trained_on_and_what_is_measured_is_neither(recipe_script: ModuleType) -> None:
+    import tomllib
+
+    recipe = tomllib.loads(recipe_script.RECIPE.read_text())
+    whole, splits = set(recipe["held_out"]["whole"]), set(recipe["held_out"]["splits"])
+    fitted = {f"{source['name']}/{source['split']}" for source in recipe["development"]}
+    halved = {f"{one['name']}/{one['split']}" for one in recipe["source"] if one.get("held_back")}
+    for source in recipe["development"]:
+        name = f"{source['name']}/{source['split']}"
+        assert source["name"] in whole or name in splits or (source.get("held_back") and name in halved), name
+    benchmark = loaded(SCRIPT.parents[1] / "tests" / "benchmarks" / "two_stages.py")
+    for name in benchmark.DENSE + benchmark.STORED:
+        assert name in whole or f"{name}/test" in splits, name
+        assert f"{name}/test" not in fitted
 
 
 def test_what_a_held_out_set_asks_or_holds_is_not_trained_on(recipe_script: ModuleType, tmp_path: Path) -> None:
