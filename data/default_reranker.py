@@ -7,8 +7,8 @@
 `default_reranker.toml` beside this file names all that it is made of. `collect` downloads the distributions named
 there with pip, builds an index of each source with the default encoder, and writes `examples.jsonl` and
 `collected.json` (what came from where, what was removed and why); a source that is done is not done again. `train`
-trains, goes on where it was stopped, and leaves a learning curve. `mix` fits how the scores are mixed with the first
-stage's, and writes the model's folder.
+trains, and goes on where it was stopped. `mix` fits probabilities, and how the scores are mixed with the first stage's,
+and writes the model's folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from retrieval.chunking import joined
 from retrieval.encoder import EncoderSettings
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble_held
 from retrieval.eval.mining import make_benchmark
-from retrieval.mixture import JudgedList, fit_mixture
+from retrieval.mixture import JudgedList, Mixture, fit_mixture
 from retrieval.reranker import RerankSettings
 from retrieval.training.cross_encoder import CrossEncoderTraining, train_cross_encoder
 from retrieval.training.examples import Example, read_examples, write_examples
@@ -96,7 +96,7 @@ class HeldOut:
 
     def why_not(self, query: str, text: str) -> str:
         """Say why a pair may not be trained on; empty if it may."""
-        if tuple(sorted(set(_words(query)))) in self._queries:
+        if _bag(query) in self._queries:
             return "the query is one of a held-out set"
         words = tuple(_words(text))
         if words in self._texts:
@@ -107,7 +107,7 @@ class HeldOut:
         return ""
 
     def _add(self, queries: Iterable[str], texts: Iterable[str]) -> None:
-        self._queries.update(tuple(sorted(set(_words(query)))) for query in queries)
+        self._queries.update(map(_bag, queries))
         for text in texts:
             words = tuple(_words(text))
             self._texts.add(words)
@@ -129,9 +129,6 @@ def collect(recipe: Recipe, data: Path, work: Path) -> None:
         facts[name] = json.loads((place / "facts.json").read_text())
         examples += read_examples(place / "examples.jsonl")
         print(name, json.dumps(facts[name]), flush=True)
-    functions = [one for one in examples if one.query_id.startswith("functions/")]
-    kept = set(_smallest((one.query_id for one in functions), recipe["functions"]["most"]))
-    examples = [one for one in examples if not one.query_id.startswith("functions/") or one.query_id in kept]
     write_examples(work / "examples.jsonl", examples)
     (work / "collected.json").write_text(json.dumps({"sources": facts, "examples": len(examples)}, indent=1))
     print(f"{len(examples):,} examples")
@@ -263,7 +260,7 @@ def _distribution(distribution: str, work: Path) -> Benchmark:
 
 
 def train(recipe: Recipe, data: Path, work: Path) -> None:
-    """Train, and judge the model on the development queries at intervals: the learning curve."""
+    """Train; the last model is kept, since nothing of the development queries may choose one."""
     examples = read_examples(work / "examples.jsonl")
     collected = json.loads((work / "collected.json").read_text())
     settings = CrossEncoderTraining(**recipe["training"], seed=recipe["seed"], calibration="none")
@@ -300,8 +297,47 @@ def mix(recipe: Recipe, data: Path, work: Path, out: Path) -> None:
     shutil.copytree(work / "model", out)
     replace(calibration, notes={"method": "platt", "ece": error, "pairs_fitted": len(scores)}).save(out)
     mixture.save(out)
+    collected = json.loads((work / "collected.json").read_text())
+    _finish_card(out / "README.md", recipe, collected, mixture, error)
     print(json.dumps({"ece": error, "weight": mixture.weight, "temperature": mixture.temperature}))
     print(json.dumps(mixture.notes, indent=1))
+
+
+def _finish_card(card: Path, recipe: Recipe, collected: Mapping[str, Any], mixture: Mixture, error: float) -> None:
+    """Say on the model's card what it was made of, and what was fitted after the training."""
+    text, _, _ = card.read_text(encoding="utf-8").partition("\n## Calibration")
+    title = text.index("\n# ")
+    text = f"{text[:title]}\n# {card.parent.name}{text[text.index(chr(10), title + 1) :]}"
+    origins = {source["name"]: (source["origin"], source["licence"]) for source in recipe["source"]}
+    data = []
+    for name, counts in collected["sources"].items():
+        origin, licence = origins.get(name, ("functions of this distribution", "see default_reranker.toml"))
+        removed = sum(count for reason, count in counts.items() if "held-out" in reason)
+        data.append((name, origin, licence, counts["examples"], removed))
+    fitted: Any = mixture.notes["fitted_on"]
+    figures = [
+        (name, one["queries"], *(f"{one[stage]:.4f}" for stage in ("first_stage", "cross_encoder", "mixed")))
+        for name, one in fitted.items()
+    ]
+    parts = [
+        text,
+        "## Sources",
+        "Queries taken, and those removed since they ask or answer what a held-out set does.",
+        _markdown(("", "from", "licence", "queries", "removed"), data),
+        "## Fitted after the training",
+        f"Hits are ordered by {mixture.weight:.2f} of the first stage's score, standardised over the candidates, and "
+        f"{1 - mixture.weight:.2f} of the logit / {mixture.temperature:.4g} (`mixture.json`). nDCG@10 of the "
+        "development queries that this was fitted on, so it flatters:",
+        _markdown(("", "queries", "first stage", "cross-encoder alone", "mixed"), figures),
+        "Probabilities (`calibration.json`) were fitted on half of these queries, by Platt's method; their expected "
+        f"calibration error on the other half is {error:.3f}.",
+    ]
+    card.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def development(recipe: Recipe, data: Path, work: Path) -> dict[str, list[dict[str, Any]]]:
@@ -312,7 +348,7 @@ def development(recipe: Recipe, data: Path, work: Path) -> dict[str, list[dict[s
         if not (place / "hits.jsonl").exists():
             benchmark = Benchmark.load(data / source["name"], source["split"])
             if source.get("held_back"):
-                benchmark = only(benchmark, _is_held_back)
+                benchmark = only(benchmark, _held_back(benchmark.queries).__contains__)
             chosen = set(_smallest(benchmark.queries, recipe["mixture"]["queries"]))
             benchmark = only(benchmark, chosen.__contains__)
             shutil.rmtree(place, ignore_errors=True)
@@ -367,8 +403,19 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.casefold())
 
 
+def _bag(text: str) -> tuple[str, ...]:
+    """The different words of a text: equal whatever their order."""
+    return tuple(sorted(set(_words(text))))
+
+
 def _runs(words: Sequence[str]) -> set[int]:
     return {hash(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}
+
+
+def _held_back(queries: Mapping[str, str]) -> set[str]:
+    """The queries that are held back and asked in the same words by none that trains."""
+    trained = {_bag(text) for query_id, text in queries.items() if not _is_held_back(query_id)}
+    return {query_id for query_id, text in queries.items() if _is_held_back(query_id) and _bag(text) not in trained}
 
 
 def _is_held_back(query_id: str) -> bool:

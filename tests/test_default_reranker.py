@@ -138,13 +138,16 @@ def test_the_recipe_makes_a_reranker(
         half = true
         [[source]]
         name = "birds"
+        origin = "the weir"
+        licence = "CC0"
         split = "train"
         most = 5
         [[source]]
         name = "labelled"
+        origin = "nowhere"
+        licence = "CC0"
         pairs = true
         [functions]
-        most = 10
         distributions = []
         [held_out]
         whole = []
@@ -173,4 +176,7 @@ def test_the_recipe_makes_a_reranker(
     assert collected["examples"] == len(examples)
     assert (out / CALIBRATION_FILE).exists()
     assert Mixture.load(out).weight >= 0.2
+    card = (out / "README.md").read_text()
+    assert "# out\n" in card and "| birds | the weir | CC0 | 5 | 0 |" in card
+    assert "| nests | 3 |" in card and "plain sigmoid" not in card
     assert CrossEncoder.load(out).score([("where was the heron seen", sentence("heron"))]).shape == (1,)
