@@ -24,6 +24,7 @@ TITLE, HEADING, DOCSTRING = "title -> body", "heading -> section", "docstring ->
 KINDS = (TITLE, HEADING, DOCSTRING)
 MIN_TEXT_WORDS = 8  # of a part that answers a query
 
+_MARKS = 100  # characters that are looked at besides the words of a repeated title
 _MARKDOWN = frozenset({".md", ".markdown", ".mdx"})
 _DEFINITION = re.compile(r"^[ \t]*(?:async +)?def +\w+ *\(", re.MULTILINE)
 _NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.)]?|[A-Z]\.\d+(?:\.\d+)*)\s+")
@@ -186,8 +187,10 @@ def _clean(heading: str) -> str:
 
 def _without_repeat(query: str, text: str) -> str:
     """Take a query off the beginning of a text, where it stands there by itself: as a line or a sentence."""
+    if not key(query).strip() or not key(text[: 2 * len(query) + _MARKS]).startswith(key(query)):
+        return text
     words = r"[\W_]+".join(map(re.escape, key(query).split()))
-    repeat = rf"[\W_]*{words}(?:[ \t]*[.:;!?*)\]]+(?=\s|$)|[ \t]+[-–—]+(?=\s)|[ \t]*(?=\n|$))\s*" if words else ""
+    repeat = rf"[\W_]*{words}(?:[ \t]*[.:;!?*)\]]+(?=\s|$)|[ \t]+[-–—]+(?=\s)|[ \t]*(?=\n|$))\s*"
     match = re.match(repeat, text, re.IGNORECASE)
     return text[match.end() :] if match else text
 
