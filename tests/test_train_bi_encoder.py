@@ -700,6 +700,13 @@ def test_a_loss_that_is_no_number_stops_the_training(tiny, tmp_path, monkeypatch
         train_bi_encoder(examples(), tmp_path / "out", model=tiny("mean"), settings=BiEncoderTraining(**BASIC))
 
 
+def test_weights_that_the_last_step_made_useless_are_not_kept(tiny, tmp_path):
+    settings = BiEncoderTraining(**{**BASIC, "learning_rate": 1e300}, max_steps=1, warmup=0.0)
+    with pytest.raises(ModelError, match="is not finite after step 1; lower the learning rate"):
+        train_bi_encoder(examples(), tmp_path / "out", model=tiny("mean"), settings=settings)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_cut_is_said(tiny, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     long = [Example(query="q", positives=("many words " * 200,)), Example(query="r", positives=("few",))]

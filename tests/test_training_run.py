@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +23,7 @@ def model_of(step):
     def save(folder):
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps({"step": step}))
+        (folder / "model.safetensors").touch(mode=0o600)  # as safetensors writes
 
     return save
 
@@ -115,6 +118,68 @@ def test_a_candidate_left_behind_is_replaced(tmp_path):
     assert step_of(tmp_path / "out") == 2
 
 
+def test_what_a_killed_process_wrote_in_part_is_not_read(tmp_path):
+    with pytest.raises(KeyboardInterrupt), open_run(tmp_path / "out", identity=IDENTITY) as run:
+        trained(run, 4)
+        checkpoint(run, 2)
+        checkpoint(run, 4)
+        (run.checkpoints / "checkpoint-4" / "trainer_state.json").write_text('{"epoch": 1')
+        with (run.folder / "log.jsonl").open("a") as stream:
+            stream.write('{"step": 5, "lo')
+        raise KeyboardInterrupt
+    with open_run(tmp_path / "out", identity=IDENTITY) as run:
+        assert run.resumed_from == 2
+        assert [record["step"] for record in run.records()] == [1, 2]
+
+
+@pytest.mark.parametrize("moment", ["between the renames", "before the folder is removed", "while it is removed"])
+def test_a_process_killed_while_it_publishes(tmp_path, monkeypatch, moment):
+    out = tmp_path / "out"
+    model_of(0)(out)
+    renames, really = [], Path.rename
+
+    def rename(self, target):
+        renames.append(self)
+        if moment == "between the renames" and len(renames) == 2:
+            raise KeyboardInterrupt
+        return really(self, target)
+
+    def rmtree(folder, **_):
+        if moment == "while it is removed" and folder.name == ".out.training":
+            (folder / "best.json").unlink()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), open_run(out, identity=IDENTITY, overwrite=True) as run:
+        trained(run, 2, iter([0.5]))
+        checkpoint(run, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", rename)
+            patch.setattr(shutil, "rmtree", rmtree)
+            if moment == "before the folder is removed":
+                patch.setattr(Path, "unlink", rmtree)
+            run.publish("")
+    for identity in (IDENTITY, {**IDENTITY, "data": "def"}):  # repeated, or another one in its place
+        again = tmp_path / identity["data"]
+        shutil.copytree(tmp_path, again, ignore=shutil.ignore_patterns("abc"))
+        with open_run(again / "out", identity=identity, overwrite=True) as run:
+            assert step_of(again / "out") == (0 if moment == "between the renames" else 2)
+            if not run.resumed_from:
+                trained(run, 2, iter([0.5]))
+            assert run.was_considered(2)
+            run.publish("")
+        assert step_of(again / "out") == 2
+        assert sorted(path.name for path in again.iterdir()) == ["out"]
+
+
+def test_a_model_is_readable_by_all_who_may_read_its_folder(tmp_path):
+    with open_run(tmp_path / "out", identity=IDENTITY) as run:
+        trained(run, 2)
+        run.publish("from caf\udce9.jsonl")  # a name that is not UTF-8
+    modes = {path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 1
+    assert (tmp_path / "out" / "README.md").read_text() == "from caf\\udce9.jsonl"
+
+
 def test_run_without_checkpoint_leaves_nothing(tmp_path, caplog):
     with pytest.raises(KeyboardInterrupt), open_run(tmp_path / "out", identity=IDENTITY) as run:
         run.record(1, loss=1.0)
@@ -157,7 +222,9 @@ def test_what_is_there_is_kept_unless_it_is_a_model_to_overwrite(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(b"")
-    for name in ("photos", "photos/a.jpg"):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "config.json").write_text("{}")  # many things have one
+    for name in ("photos", "photos/a.jpg", "project"):
         with pytest.raises(ConfigError, match="is not"), open_run(tmp_path / name, identity={}, overwrite=True):
             pass
 
@@ -174,6 +241,9 @@ def test_what_is_there_is_kept_unless_it_is_a_model_to_overwrite(tmp_path):
         ({"weight_decay": -0.1}, "weight_decay is -0.1; expected 0 or more"),
         ({"warmup": 1.0}, "warmup is 1.0; expected a share"),
         ({"dropout": math.nan}, "dropout is nan"),
+        ({"seed": -1}, "seed is -1; expected 0 to"),
+        ({"seed": 2**32}, "seed is 4294967296; expected 0 to"),
+        ({"device": "\udcff"}, "device is .* not UTF-8"),
     ],
 )
 def test_settings_that_cannot_be_used(given, said):

@@ -231,6 +231,17 @@ def _trainer_class(base: type[Any]) -> type[Any]:
     return Trainer
 
 
+def _require_finite(model: Any, step: int) -> None:
+    """Refuse weights that a step made useless; the loss, taken before it, does not tell.
+
+    Raises:
+        ModelError: A weight is no finite number; names the first such one.
+    """
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise ModelError(f"{name} is not finite after step {step}; lower the learning rate, or use float32")
+
+
 def _between_steps(
     trainer: Any,
     run: TrainingRun,
@@ -265,6 +276,8 @@ def _between_steps(
             if progress is not None:
                 progress(step / state.max_steps)
             control.should_save = step % interval == 0 or step == state.max_steps
+            if control.should_save:
+                _require_finite(trainer.model, step)
 
         def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             if evaluate is not None or state.global_step == state.max_steps:

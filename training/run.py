@@ -27,6 +27,7 @@ from typing import Any
 
 from retrieval.errors import ConfigError, DataError
 from retrieval.files import atomic_write, sync_folder, writer_lock, writing
+from retrieval.lines import is_encodable
 from retrieval.training.curve import loss_curve
 
 SCHEDULES = ("linear", "cosine", "constant")
@@ -34,6 +35,8 @@ SCHEDULES = ("linear", "cosine", "constant")
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 """What matrix products are computed in; weights and their updates are float32 always."""
+
+_IDENTITY, _REPLACED = "identity.json", "replaced"  # in the working folder
 
 Evaluate = Callable[[Path], Mapping[str, float]]
 """Takes the folder of a saved model and returns figures of it, the one that decides first; higher is better."""
@@ -90,6 +93,11 @@ class TrainingSettings:
             raise ConfigError(f"unknown schedule {self.schedule!r}; expected one of {', '.join(SCHEDULES)}")
         if self.precision not in PRECISIONS:
             raise ConfigError(f"unknown precision {self.precision!r}; expected one of {', '.join(PRECISIONS)}")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed is {self.seed}; expected 0 to {2**32 - 1:,}")
+        for name, text in asdict(self).items():
+            if isinstance(text, str) and not is_encodable(text):
+                raise ConfigError(f"{name} is {text!r:.80}; expected characters, this holds bytes that are not UTF-8")
         for name in ("max_steps", "batch_size", "max_length", "micro_tokens", "evaluate_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -172,10 +180,11 @@ class TrainingRun:
             stream.write(json.dumps({"step": step, **values}) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
-        """All lines of the log."""
+        """All lines of the log; a last one that was not written to its end is none."""
         if not self._log.exists():
             return []
-        return [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        lines = self._log.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
 
     def was_considered(self, step: int) -> bool:
         """Whether `consider` came to its end for the model of a step."""
@@ -247,14 +256,15 @@ class TrainingRun:
             raise DataError(f"{self.folder} holds no model to publish; train at least one step")
         model = self.folder / f"best-{best['step']}"
         with writing(self.out):
-            (model / "README.md").write_text(card, encoding="utf-8")
+            (model / "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")  # odd names of files
             shutil.copyfile(self._log, model / "log.jsonl")
             (model / "loss.svg").write_text(loss_curve(self.records()), encoding="utf-8")
-            replaced = self.folder / "replaced"
+            _share(model)
             if self.out.exists():
-                self.out.rename(replaced)
+                self.out.rename(self.folder / _REPLACED)
             model.rename(self.out)
             sync_folder(self.out.parent)
+            (self.folder / _IDENTITY).unlink()  # what is left of the folder is rubbish from here on
             shutil.rmtree(self.folder)
 
     def _forget_after(self, step: int) -> None:
@@ -278,18 +288,18 @@ def open_run(out: str | Path, *, identity: Mapping[str, object], overwrite: bool
         IndexLockedError: Another process trains into it.
     """
     out = Path(out).absolute()
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise ConfigError(f"{out} is not a folder; expected a folder to make")
-    if out.exists() and not overwrite:
-        raise ConfigError(f"{out} exists; give another folder, or overwrite it (--overwrite)")
-    if out.is_dir() and any(out.iterdir()) and not _is_model(out):
-        raise ConfigError(f"{out} holds something else than a model and is not replaced; give another folder")
+    _require_free(out, overwrite)
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.parent / f".{out.name}.training"
     with writer_lock(out.parent / f".{out.name}.training.lock", what=out):
+        if (folder / _REPLACED).exists() and not out.exists():  # killed between two renames
+            (folder / _REPLACED).rename(out)
+            _require_free(out, overwrite)
+        if _was_published(folder):
+            shutil.rmtree(folder)
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-        file = folder / "identity.json"
+        file = folder / _IDENTITY
         if folder.exists() and not (file.is_file() and file.read_text(encoding="utf-8") == text):
             if _last_checkpoint(folder) is not None:
                 logger.warning("%s belongs to a training with other settings or data and is discarded", folder)
@@ -331,8 +341,29 @@ def examples_hash(examples: Any) -> str:
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
-    whole = [state.parent for state in folder.glob("checkpoints/checkpoint-*/trainer_state.json")]
-    return max(whole, key=_step_of, default=None)
+    states = folder.glob("checkpoints/checkpoint-*/trainer_state.json")
+    return max((state.parent for state in states if _is_json(state)), key=_step_of, default=None)
+
+
+def _is_json(file: Path) -> bool:
+    """Whether a file was written to its end."""
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True
+
+
+def _was_published(folder: Path) -> bool:
+    """Whether a working folder is what a run left that was killed after its model went to its place."""
+    best = folder / "best.json"
+    return best.is_file() and not (folder / f"best-{json.loads(best.read_text(encoding='utf-8'))['step']}").exists()
+
+
+def _share(folder: Path) -> None:
+    """Let those read a model's weights who may read the rest of it; safetensors writes them for their owner alone."""
+    for path in folder.rglob("*.safetensors"):
+        path.chmod((folder / "README.md").stat().st_mode)
 
 
 def _first(metrics: Mapping[str, float]) -> float:
@@ -343,5 +374,16 @@ def _step_of(folder: Path) -> int:
     return int(re.sub(r".*-", "", folder.name))
 
 
+def _require_free(out: Path, overwrite: bool) -> None:
+    """Refuse a target that is not to be replaced."""
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise ConfigError(f"{out} is not a folder; expected a folder to make")
+    if out.exists() and not overwrite:
+        raise ConfigError(f"{out} exists; give another folder, or overwrite it (--overwrite)")
+    if out.is_dir() and any(out.iterdir()) and not _is_model(out):
+        raise ConfigError(f"{out} holds something else than a model and is not replaced; give another folder")
+
+
 def _is_model(folder: Path) -> bool:
-    return (folder / "modules.json").is_file() or (folder / "config.json").is_file()
+    listed = (folder / "modules.json").is_file() or (folder / "config.json").is_file()
+    return listed and any(folder.rglob("*.safetensors"))
