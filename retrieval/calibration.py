@@ -19,6 +19,7 @@ import numpy as np
 
 from retrieval.errors import DataError, ModelError
 from retrieval.files import atomic_write
+from retrieval.lines import json_number
 
 CALIBRATION_FILE = "calibration.json"
 """Where a model's folder keeps its calibration."""
@@ -80,16 +81,18 @@ class Calibration:
             ModelError: The file is damaged, or of a newer format.
         """
         path = folder / CALIBRATION_FILE
-        if not path.is_file():
+        if not (path.exists() or path.is_symlink()):
             return cls()
         damaged = ModelError(f"{path} is damaged: expected a scale of at least 0 and a bias; fit it again or remove it")
         try:
             entries = json.loads(path.read_text(encoding="utf-8"))
             known = entries["format"] == _FORMAT
-            scale, bias = float(entries["scale"]), float(entries["bias"])
+            scale, bias = json_number(entries["scale"]), json_number(entries["bias"])
             notes = dict(entries.get("notes") or {})
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise damaged from None
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
         if not known:
             raise ModelError(f"{path} has format {entries['format']!r:.20}; this version reads {_FORMAT}: upgrade")
         if not (math.isfinite(scale) and math.isfinite(bias) and scale >= 0):

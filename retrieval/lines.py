@@ -267,6 +267,18 @@ def json_id(record: dict[str, Any], key: str, where: str) -> str:
     raise DataError(f"{where}: {key!r} is {value!r:.80}; expected a string or an integer")
 
 
+def json_number(value: object) -> float:
+    """Returns a number of JSON as a float.
+
+    Raises:
+        TypeError: it only converts to a number, as true or "1" do.
+        OverflowError: an integer too large.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r:.80} is no number")
+    return float(value)
+
+
 def is_encodable(text: str) -> bool:
     """Tells whether a text is proper Unicode, without half a surrogate pair."""
     try:

@@ -12,12 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from retrieval.errors import ConfigError, DataError, ModelError
 from retrieval.files import atomic_write
+from retrieval.lines import json_number
 
 MIXTURE_FILE = "mixture.json"
 """Where a model's folder keeps its mixture."""
@@ -102,7 +102,7 @@ class Mixture:
             ModelError: The file is damaged, or of a newer format.
         """
         path = folder / MIXTURE_FILE
-        if not path.is_file():
+        if not (path.exists() or path.is_symlink()):
             return cls()
         damaged = ModelError(
             f"{path} is damaged: expected a weight from 0 to 1 and a temperature above 0; fit it again or remove it"
@@ -110,10 +110,12 @@ class Mixture:
         try:
             entries = json.loads(path.read_text(encoding="utf-8"))
             known = entries["format"] == _FORMAT
-            weight, temperature = (_number(entries[name]) for name in ("weight", "temperature"))
+            weight, temperature = (json_number(entries[name]) for name in ("weight", "temperature"))
             notes = dict(entries.get("notes") or {})
-        except (ValueError, TypeError, KeyError, OverflowError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise damaged from None
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
         if not known:
             raise ModelError(f"{path} has format {entries['format']!r:.20}; this version reads {_FORMAT}: upgrade")
         try:
@@ -310,10 +312,3 @@ def _means(stacked: Mapping[str, _Stack], weight: float, temperature: float) -> 
 def _discounts(ranks: int) -> np.ndarray:
     """1 / log2(rank + 1) of the first ranks (Järvelin and Kekäläinen 2002): (ranks,)."""
     return np.asarray(1 / np.log2(np.arange(2, ranks + 2)))
-
-
-def _number(value: Any) -> float:
-    """Take a number of JSON, and nothing that only converts to one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    return float(value)

@@ -167,6 +167,10 @@ def test_a_saved_calibration_comes_back(tmp_path):
         (b'{"format": 1, "scale": null, "bias": 0}', "damaged"),
         (b'{"format": 1, "scale": NaN, "bias": 0}', "damaged"),
         (b'{"format": 1, "scale": -1, "bias": 0}', "damaged"),
+        (b'{"format": 1, "scale": "0.5", "bias": 0}', "damaged"),
+        (b'{"format": 1, "scale": true, "bias": 0}', "damaged"),
+        (b'{"format": 1, "scale": ' + b"9" * 400 + b', "bias": 0}', "damaged"),
+        (b"[" * 100_000, "damaged"),
         (b'{"format": 1, "scale": 1, "bias": 0, "notes": "x"}', "damaged"),
         (b'{"format": 2, "scale": 1, "bias": 0}', "format 2; this version reads 1"),
     ],
@@ -176,6 +180,13 @@ def test_a_damaged_file_is_named(tmp_path, content, said):
     with pytest.raises(ModelError, match=said) as caught:
         Calibration.load(tmp_path)
     assert CALIBRATION_FILE in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_what_is_there_and_no_file_is_not_passed_over(tmp_path, make):
+    make(tmp_path / CALIBRATION_FILE)
+    with pytest.raises(ModelError, match=f"{CALIBRATION_FILE} cannot be read"):
+        Calibration.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["cross1", "cross2"])

@@ -126,6 +126,7 @@ def test_a_saved_mixture_comes_back(tmp_path: Path) -> None:
         (b'{"format": 1, "weight": 0.5', "damaged"),
         (b"\xff\xfe", "damaged"),
         (b"[]", "damaged"),
+        (b"[" * 100_000, "damaged"),
         (b'{"format": 1, "weight": 0.5}', "damaged"),
         (b'{"weight": 0.5, "temperature": 1}', "damaged"),
         (b'{"format": 1, "weight": null, "temperature": 1}', "damaged"),
@@ -144,6 +145,13 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, said: str) -> N
     with pytest.raises(ModelError, match=said) as caught:
         Mixture.load(tmp_path)
     assert MIXTURE_FILE in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_what_is_there_and_no_file_is_not_passed_over(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / MIXTURE_FILE)
+    with pytest.raises(ModelError, match=f"{MIXTURE_FILE} cannot be read"):
+        Mixture.load(tmp_path)
 
 
 # ---------------------------------------------------------------- the fit
