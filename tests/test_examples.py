@@ -202,6 +202,13 @@ def test_what_is_refused_is_named_with_its_line(file: Any, record: dict[str, Any
     assert "\n" not in str(error.value)
 
 
+def test_numbers_at_the_end_of_names_may_be_of_any_length(file: Any) -> None:
+    names = ["negative", "negative_0", "negative_1", "negative_9", "negative_10", "negative_" + "1" * 5000]
+    record = {"query": "q", "positive": "P", **{name: f"text {number}" for number, name in enumerate(names)}}
+    (example,) = read_examples(file(dict(reversed(record.items()))))
+    assert example.negatives == tuple(f"text {number}" for number in range(len(names)))
+
+
 def test_ids_without_texts_say_what_is_missing(file: Any) -> None:
     with pytest.raises(DataError, match="line 1: ids without texts; give the documents' texts"):
         read_examples(file({"query": "q", "positive_document_ids": [7]}))

@@ -257,5 +257,7 @@ def _text(value: object, where: str) -> str:
     return value
 
 
-def _number(name: str) -> int:
-    return int(name.rpartition("_")[2]) if name[-1].isdigit() else -1
+def _number(name: str) -> tuple[int, str]:
+    """Order names by the number at their end, of any length; those without one come first."""
+    digits = name.rpartition("_")[2].lstrip("0") if name[-1].isdigit() else ""
+    return (len(digits), digits) if name[-1].isdigit() else (-1, "")

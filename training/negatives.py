@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -66,8 +67,10 @@ class MiningSettings:
         if not 1 <= self.first_rank <= self.last_rank <= self.depth:
             given = f"{self.first_rank}, {self.last_rank} and {self.depth}"
             raise ConfigError(f"first_rank, last_rank and depth are {given}; expected 1 or more, none below the last")
-        if self.margin is not None and not self.margin >= 0:
+        if self.margin is not None and not 0 <= self.margin < math.inf:
             raise ConfigError(f"margin is {self.margin}; expected 0 or more")
+        if not math.isfinite(self.reranker_margin):
+            raise ConfigError(f"reranker_margin is {self.reranker_margin}; expected a number of logits")
         if self.ratio is not None and not 0 < self.ratio <= 1:
             raise ConfigError(f"ratio is {self.ratio}; expected a number above 0, at most 1")
         if self.sampling not in ("top", "random"):
