@@ -92,6 +92,38 @@ def test_a_target_that_cannot_be_written_is_refused_first(world: Path, tmp_path:
     assert isinstance(mine(world, tmp_path / "train.parquet").exception, ConfigError)
     missing = mine(world, tmp_path / "none" / "train.jsonl", "--benchmark", "nowhere")
     assert isinstance(missing.exception, DataError) and "no folder" in str(missing.exception)
+    assert "is a folder" in str(mine(world, tmp_path).exception)
+
+
+def test_no_command_writes_into_an_index_or_over_a_benchmark_that_it_reads(world: Path, tmp_path: Path) -> None:
+    run_file = tmp_path / "a.run"
+    run_file.write_text("q1 Q0 d1 1 1 t\n")
+    before = {path: path.read_bytes() for path in sorted(world.rglob("*")) if path.is_file()}
+    index, bench = world / "index", world / "bench"
+    queries = ("--queries", bench / "queries.jsonl")
+    link = tmp_path / "link"
+    link.symlink_to(index)
+    for out in (
+        index / "manifest.json",
+        index / "new",
+        link / "new",
+        bench / "corpus.jsonl",
+        bench / "qrels/train.tsv",
+    ):
+        for command in (
+            ["mine-negatives", index, out, "--benchmark", bench],
+            ["rerank", bench if bench in out.parents else link, run_file, *queries, "--output", out],
+            ["evaluate", "--index", index, "--benchmark", bench, "--report", out],
+            ["tune", index, tmp_path / "tuned", "--benchmark", bench, "--report", out],
+        ):
+            assert "reads; give another file" in run(*command, code=1).stderr, command
+    assert "give another file" in run("query", index, "ferry", "--output", index / "manifest.json", code=1).stderr
+    assert before == {path: path.read_bytes() for path in sorted(world.rglob("*")) if path.is_file()}
+
+
+def test_a_margin_of_a_reranker_needs_one(world: Path, tmp_path: Path) -> None:
+    ran = run("mine-negatives", world / "index", tmp_path / "a", "--benchmark", "b", "--reranker-margin", 1, code=2)
+    assert "--reranker-margin does nothing with --reranker none" in ran.stderr
 
 
 def test_a_split_that_is_not_there(world: Path, tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
         raise click.UsageError(f"--by-query prints lines, which --format {form} has no place for (json has all values)")
     if options["output_run"] is not None:
         check_target(options["output_run"], options["run_tag"])
-    check_outputs([options["report"], options["output_run"]], [qrels, run, options["queries"]])
+    check_outputs(
+        [options["report"], options["output_run"]], [qrels, run, options["queries"], index, options["benchmark"]]
+    )
     if index is None:
         paged = form != "table" or options["report"] is not None
         evaluation = _of_run(str(qrels), str(run), options, curve=paged)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import DEVICE, chosen, open_retriever
+from retrieval.commands.options import DEVICE, check_outputs, chosen, open_retriever, set_by_user
 
 if TYPE_CHECKING:
     from retrieval.eval.benchmark import Benchmark
@@ -84,6 +84,9 @@ def mine_negatives_command(index: str, out: str, as_json: bool, **options: Any) 
     from retrieval.training.negatives import MiningSettings, mine_negatives, write_mined
 
     check_target(out)
+    check_outputs([out, f"{out}.provenance.json"], [index, options["benchmark"]])
+    if options["reranker"] == "none" and (unused := set_by_user("reranker_margin")):
+        raise click.UsageError(f"{unused[0]} does nothing with --reranker none")
     settings = MiningSettings(**chosen(options, MiningSettings))
     benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
     retriever = open_retriever(index, options)

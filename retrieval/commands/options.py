@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from retrieval.errors import ConfigError
+from retrieval.index.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from retrieval.retriever import Retriever
+
+_BENCHMARK_FILES = ("benchmark", "corpus", "queries")  # of BEIR's layout and ours; beside them users keep their own
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,20 +119,34 @@ def standard_stream(path: str, device: str) -> str:
 
 
 def check_outputs(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
-    """Refuse, before any work, a file to write that is one to read, or that cannot be written.
+    """Refuse, before any work, a file to write that is one to read or part of a folder to read, or no file.
 
     Raises:
-        ConfigError: Two names of one file, or no such folder.
+        ConfigError: Two names of one file, a file of an index or a benchmark that is read, a folder, or no such folder.
     """
-    read = [Path(path) for path in inputs if path not in (None, "-")]
+    read = [Path(path) for path in inputs if path not in (None, "-") and Path(path).exists()]
     for output in (Path(path) for path in outputs if path not in (None, "-")):
         for path in read:
             same = output.samefile(path) if output.exists() and path.exists() else output.resolve() == path.resolve()
             if same and not output.is_char_device():
                 raise ConfigError(f"{output} is read or written by this command already; give another file")
+            if _is_part(output.resolve(), path.resolve()):
+                raise ConfigError(f"{output} is part of {path}, which this command reads; give another file")
+        if output.is_dir():
+            raise ConfigError(f"{output} is a folder; give the name of a file")
         if not output.parent.is_dir():
             raise ConfigError(f"{output}: there is no folder {output.parent}")
         read.append(output)
+
+
+def _is_part(output: Path, folder: Path) -> bool:
+    """Whether a file lies in an index, or is one that a benchmark's folder consists of."""
+    if folder not in output.parents:
+        return False
+    if (folder / MANIFEST).exists():
+        return True
+    names = output.relative_to(folder).parts
+    return output.exists() and (names[0] == "qrels" or names[0].partition(".")[0] in _BENCHMARK_FILES)
 
 
 def set_by_user(*names: str) -> list[str]:

@@ -64,7 +64,7 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
 
     if sum(given is not None for given in (text, queries, vectors)) != 1:
         raise click.UsageError("give one of TEXT, --queries and --vectors")
-    check_outputs([options["output"]], [queries, vectors])
+    check_outputs([options["output"]], [index, queries, vectors])
     shown: Mapping[str, str | None]
     asked: Any  # texts or vectors
     if vectors is None:
@@ -184,8 +184,9 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     from retrieval.queries import read_queries
     from retrieval.reranker import CrossEncoder, RerankSettings
     from retrieval.reranking import passages_of, rerank_run, within_depth
-    from retrieval.runs import read_run, write_run
+    from retrieval.runs import check_target, read_run, write_run
 
+    check_target(output, options["run_tag"])
     check_outputs([output], [run, queries, corpus])
     unnamed = options["reranker"] in (None, "auto")
     model = DEFAULT_RERANKER if unnamed else options["reranker"]

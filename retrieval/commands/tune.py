@@ -82,7 +82,7 @@ def tune_command(
     """
     from retrieval.tuning import TuningSettings, tune
 
-    check_outputs([report], [])
+    check_outputs([report], [index, benchmark, *also])
     with _stages() as tell:
         result = tune(
             index,
