@@ -85,10 +85,29 @@ def _checked(path: str, group: click.Group, tables: Mapping[str, Any]) -> dict[s
             option = options.get(key.replace("_", "-"))
             if option is None:
                 raise ConfigError(f"{path}: `retrieve {name}` has no option --{key.replace('_', '-')}")
-            if isinstance(value, dict) or (isinstance(value, list) and not option.multiple):
-                raise ConfigError(f"{path}: {key} of [{name}] is {value!r}; expected one value")
+            what, types = _expected(option)
+            listed = isinstance(value, list)
+            if listed is not option.multiple or not all(_is_one(types, one) for one in (value if listed else [value])):
+                kind = f"a list, each value {what}" if option.multiple else f"one value, {what}"
+                raise ConfigError(f"{path}: {key} of [{name}] is {value!r:.80}; expected {kind}")
             defaults[name][str(option.name)] = value
     return defaults
+
+
+def _expected(option: click.Option) -> tuple[str, tuple[type, ...]]:
+    """Say what an option takes in a settings file: click would make 20 of 20.9, and 1 of true."""
+    if isinstance(option.type, click.types.BoolParamType):
+        return "true or false", (bool, str)
+    if isinstance(option.type, click.types.IntParamType):
+        return "a whole number", (int, str)
+    if isinstance(option.type, click.types.FloatParamType):
+        return "a number", (int, float, str)
+    return "a text", (str,)
+
+
+def _is_one(types: tuple[type, ...], value: object) -> bool:
+    """Whether a value is of one of some types; true is no number."""
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
 def _settable(command: click.Command) -> list[click.Option]:

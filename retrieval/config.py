@@ -23,7 +23,7 @@ def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
     """
     try:
         body = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
     for name, table in body.items():
         if not isinstance(table, dict):

@@ -218,6 +218,8 @@ def test_output_is_whole_or_absent(index: Path, tmp_path: Path) -> None:
     output.write_text("before")
     assert "'a b' does not fit a TREC run" in fails("query", index, "blank", "--output", output)
     assert "run tag" in fails("query", index, "heat", "-k", 1, "--output", output, "--run-tag", "two words")
+    nowhere = ("rerank", "no-corpus", "no.run", "--queries", "no.tsv", "--output", output)
+    assert "run tag" in fails(*nowhere, "--run-tag", "two words")  # before anything is read
     assert output.read_text() == "before"
     assert "there is no folder" in fails("query", index, "heat", "--json", "--output", tmp_path / "no" / "out")
     assert "is a directory" in fails("query", index, "heat", "--json", "--output", tmp_path)
@@ -431,6 +433,16 @@ def test_settings_from_a_file(index: Path, tmp_path: Path) -> None:
         ("[query", "cannot be read as TOML"),
         ("[query]\nk = [1]", "k of [query] is [1]; expected one value"),
         ("[query]\nmodel = {a = 1}", "model of [query] is {'a': 1}; expected one value"),
+        ("[query]\nmodel = true", "model of [query] is True; expected one value, a text"),
+        ("[query]\nk = 2.9", "k of [query] is 2.9; expected one value, a whole number"),
+        ("[query]\nk = true", "k of [query] is True; expected one value, a whole number"),
+        ("[query]\nmodel = 1979-05-27", "expected one value, a text"),
+        ("[query]\noutput = 3", "output of [query] is 3; expected one value, a text"),
+        ("[query]\ntrust-remote-code = 1", "expected one value, true or false"),
+        ("[train.bi-encoder]\nepochs = true", "expected one value, a number"),
+        ("[tune]\nalso = 'bench'", "also of [tune] is 'bench'; expected a list, each value a text"),
+        ("[tune]\nalso = [['bench']]", "expected a list, each value a text"),
+        ("[query]\nk = " + "[" * 3000, "cannot be read as TOML"),
     ],
 )
 def test_settings_that_cannot_be(index: Path, tmp_path: Path, content: str, message: str) -> None:
