@@ -64,7 +64,7 @@ def report(done: str, result: BuildReport) -> None:
     """Print what a build or a change did, with all counts."""
     rate = (result.documents - result.kept) / max(result.seconds, 1e-9)
     passages = f" as {result.passages:,} passages" if result.passages != result.documents else ""
-    say(f"{done} {result.documents:,} documents{passages} in {result.seconds:.1f} s ({rate:,.0f} documents/s)")
+    say(f"{done} {result.documents:,} documents{passages} in {result.seconds:.1f} s ({_rate(rate)} documents/s)")
     counts = {
         "documents kept from an unfinished build": result.kept,
         "documents replaced": result.replaced,
@@ -83,6 +83,10 @@ def report(done: str, result: BuildReport) -> None:
         f"the index holds {result.index_documents:,} documents, {result.index_passages:,} passages; "
         f"search: {result.index_type}{recall}"
     )
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.1f}" if rate < 10 else f"{rate:,.0f}"
 
 
 def mined(result: MiningReport) -> None:
@@ -121,11 +125,23 @@ def progress() -> Iterator[Callable[[Progress], None] | None]:
                 started.append(bar.get_time())
             seconds = bar.get_time() - started[0]
             rate = (now.documents - now.kept) / seconds if seconds > 0 else 0.0
-            stage = "finishing" if now.stage == "commit" else f"{now.documents:,} documents, {rate:,.0f}/s"
+            stage = "finishing" if now.stage == "commit" else f"{now.documents:,} documents, {_rate(rate)}/s"
             total = None if now.share is None else 1.0
             bar.update(task, description=stage, total=total, completed=now.share or 0.0)
 
         yield show
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show a sign of life while something of unknown length is done, where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} ..."):
+        yield
 
 
 @contextlib.contextmanager
