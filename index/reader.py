@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from retrieval.columns import is_json
 from retrieval.errors import DataError, IndexFormatError
+from retrieval.files import require_utf8
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
@@ -62,8 +63,10 @@ class Index:
 
         Raises:
             IndexFormatError: No index there, a damaged or missing file, a newer format.
+            ConfigError: A name that is not UTF-8.
         """
         path = Path(path).expanduser()
+        require_utf8(path)
         manifest = Manifest.read(path)
         for _ in range(_OPEN_TRIES):
             try:

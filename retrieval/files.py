@@ -7,11 +7,14 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from retrieval.errors import DataError, IndexLockedError
+from retrieval.errors import ConfigError, DataError, IndexLockedError, RetrievalError
+
+_NO_SPACE = 2**20  # bytes: less is as good as none to a model
 
 
 def sha256(path: Path) -> str:
@@ -47,6 +50,36 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DataError(f"cannot write {error.filename or path}: {reason}") from error
+
+
+def require_utf8(path: Path) -> None:
+    """Refuse a folder's name whose bytes are not UTF-8: the libraries that read and write models and indexes cannot.
+
+    Raises:
+        ConfigError: Shows the name.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(path)!r}: the name is not UTF-8; rename the folder, or give another") from None
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """As `writing`, for libraries that say in errors of their own that a file cannot be written.
+
+    Raises:
+        DataError: Whatever goes wrong; names the place, and that no space is left where that is why.
+    """
+    try:
+        with writing(path):
+            yield
+    except RetrievalError:
+        raise
+    except Exception as error:
+        full = shutil.disk_usage(path.parent).free < _NO_SPACE
+        reason = "no space left on device" if full else f"{error!s:.200}"
+        raise DataError(f"cannot write {path}: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from typing import Any
 from retrieval.derivation import Derivation, derive
 from retrieval.errors import ConfigError
 from retrieval.eval.benchmark import Benchmark
-from retrieval.files import atomic_write, sync_folder, writer_lock, writing
+from retrieval.files import atomic_write, require_utf8, sync_folder, writer_lock, writing
 from retrieval.heldout import Splits, split_queries
 from retrieval.indexing import build_index
 from retrieval.models import fingerprint, resolve
@@ -40,6 +40,7 @@ __all__ = ["TuningReport", "TuningSettings", "tune"]
 
 logger = logging.getLogger(__name__)
 
+_NOT_KEPT = "-not-kept"
 _WHOLE = "whole.arrow"  # the documents of the index, where `documents.arrow` are their parts
 
 
@@ -121,6 +122,7 @@ def tune(
     place = Path(out).expanduser().absolute()
     if place.exists() or place.is_symlink():
         raise ConfigError(f"{out} exists; give another folder")
+    require_utf8(place)
     if Path(index).expanduser().resolve() in place.resolve().parents:
         raise ConfigError(f"{out} lies in the index {index}, which is only read; give another folder")
     old = Retriever.open(index, model=model, device=settings.device, trust_remote_code=settings.trust_remote_code)
@@ -231,6 +233,8 @@ def _workshop(place: Path, identity: Mapping[str, Any]) -> Iterator[Path]:
             shutil.rmtree(folder)
         with writing(folder):
             (folder / "result").mkdir(parents=True, exist_ok=True)
+            for left in folder.glob(f"*{_NOT_KEPT}"):  # by a call that was killed while it published
+                left.rename(folder / "result" / left.name.removesuffix(_NOT_KEPT))
         with atomic_write(folder / marker) as stream:
             stream.write(text.encode())
         try:
@@ -267,7 +271,7 @@ def _publish(job: Job, report: TuningReport) -> None:
         for what, kept in report.kept.items():
             for name in () if kept else ("encoder", "index") if what == "encoder" else ("reranker",):
                 if (result / name).exists():  # an index of parts is not there
-                    shutil.rmtree(result / name)
+                    (result / name).rename(job.folder / f"{name}{_NOT_KEPT}")  # whole or away, whenever we are killed
         with atomic_write(result / "report.json") as stream:
             stream.write(json.dumps(report.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n")
         result.rename(job.place)

@@ -3,14 +3,19 @@
 import errno
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from retrieval.errors import DataError, IndexLockedError
-from retrieval.files import atomic_write, sha256, writer_lock
+from retrieval.errors import ConfigError, DataError, IndexLockedError, ModelError
+from retrieval.files import atomic_write, require_utf8, saving, sha256, writer_lock
+from retrieval.index.reader import Index
+from retrieval.training.run import open_run
+from retrieval.tuning import tune
 
 
 def test_a_written_file_takes_the_place_of_the_old_one_at_the_end(tmp_path: Path) -> None:
@@ -122,3 +127,27 @@ def test_a_lock_is_freed_by_an_error_and_by_death(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot write .*\.lock: no such file"), writer_lock(tmp_path / "no" / ".lock"):
         pytest.fail("locked without a file")
+
+
+def test_names_that_libraries_cannot_open_are_refused(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"index\xff")
+    for work in (
+        lambda: require_utf8(odd),
+        lambda: Index.open(odd),
+        lambda: open_run(odd, identity={}).__enter__(),
+        lambda: tune("index", None, odd),
+    ):
+        with pytest.raises(ConfigError, match="the name is not UTF-8"):
+            work()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("free", "said"), [(100, "no space left on device"), (2**40, "unexpected pos 5 vs 4")])
+def test_libraries_that_cannot_write_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    with pytest.raises(DataError, match=f"cannot write .*model: {said}"), saving(tmp_path / "model"):
+        raise RuntimeError("unexpected pos 5 vs 4")
+    with pytest.raises(ModelError, match="ours"), saving(tmp_path / "model"):
+        raise ModelError("ours")

@@ -114,6 +114,25 @@ def test_a_model_that_is_no_better_is_not_kept(world: Path, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_call_killed_while_it_publishes_trains_nothing_again(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = Path.rename
+
+    def killed(self: Path, target: Path) -> Path:
+        if Path(target) == tmp_path / "out":
+            raise KeyboardInterrupt
+        return really(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed)
+        tune(world / "index", world / "bench", tmp_path / "out", settings=LEARNS_NOTHING)
+    monkeypatch.setattr("retrieval.tuner.train_bi_encoder", None)
+    assert tune(world / "index", world / "bench", tmp_path / "out", settings=LEARNS_NOTHING).kept == {"encoder": False}
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_difference_that_may_be_chance_is_no_proof(world: Path, tmp_path: Path) -> None:
     """Two held-out queries that both win: the smallest p of the randomisation test is 1/2."""
     relevant = {f"test-{n}-0": f"d{n}" for n in range(30)}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from retrieval.errors import ConfigError, MissingDependencyError, ModelError
+from retrieval.files import saving
 from retrieval.runtime import choose_device, is_out_of_memory, load_torch
 from retrieval.training.run import Evaluate, TrainingRun, TrainingSettings
 
@@ -219,6 +220,10 @@ def _trainer_class(base: type[Any]) -> type[Any]:
                 model.zero_grad()
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
+
+        def _save_checkpoint(self, model: Any, trial: Any) -> None:
+            with saving(Path(self.args.output_dir)):
+                super()._save_checkpoint(model, trial)
 
         def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
             folder = Path(output_dir or self.args.output_dir)

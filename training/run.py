@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ConfigError, DataError
-from retrieval.files import atomic_write, sync_folder, writer_lock, writing
+from retrieval.files import atomic_write, require_utf8, saving, sync_folder, writer_lock, writing
 from retrieval.lines import is_encodable
 from retrieval.training.curve import loss_curve
 
@@ -210,7 +210,7 @@ class TrainingRun:
         """
         candidate = self.folder / f"candidate-{step}"
         shutil.rmtree(candidate, ignore_errors=True)
-        with writing(candidate):
+        with saving(candidate):
             save(candidate)
         metrics: dict[str, float] = {}
         if evaluate is not None:
@@ -289,6 +289,7 @@ def open_run(out: str | Path, *, identity: Mapping[str, object], overwrite: bool
     """
     out = Path(out).absolute()
     _require_free(out, overwrite)
+    require_utf8(out)
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.parent / f".{out.name}.training"
