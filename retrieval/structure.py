@@ -25,6 +25,8 @@ KINDS = (TITLE, HEADING, DOCSTRING)
 MIN_TEXT_WORDS = 8  # of a part that answers a query
 
 _MARKS = 100  # characters that are looked at besides the words of a repeated title
+_LONGEST = 1_000  # characters of a title that is looked at for markup, which takes the square of them
+
 _MARKDOWN = frozenset({".md", ".markdown", ".mdx"})
 _DEFINITION = re.compile(r"^[ \t]*(?:async +)?def +\w+ *\(", re.MULTILINE)
 _NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.)]?|[A-Z]\.\d+(?:\.\d+)*)\s+")
@@ -180,7 +182,9 @@ def _no_query(query: str, text: str, heading: str) -> str:
 
 
 def _clean(heading: str) -> str:
-    """Take markup and numbers off a heading or title."""
+    """Take markup and numbers off a heading or title; one of that many characters is none, whatever it is made of."""
+    if len(heading) > _LONGEST:
+        return heading.strip()
     text = _NUMBER.sub("", _LINK.sub(r"\1", _ATTRIBUTES.sub("", heading.strip())))
     return plain(text.replace("¶", " ")).strip(" *_#:")
 
