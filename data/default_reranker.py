@@ -14,6 +14,7 @@ and writes the model's folder.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import logging
@@ -260,18 +261,50 @@ def _distribution(distribution: str, work: Path) -> Benchmark:
 
 
 def train(recipe: Recipe, data: Path, work: Path) -> None:
-    """Train; the last model is kept, since nothing of the development queries may choose one."""
+    """Train in two phases; the last model is kept, since nothing of the development queries may choose one."""
     examples = read_examples(work / "examples.jsonl")
-    collected = json.loads((work / "collected.json").read_text())
-    settings = CrossEncoderTraining(**recipe["training"], seed=recipe["seed"], calibration="none")
+    phase = recipe["training"]
+    common = {"seed": recipe["seed"], "calibration": "none", **phase["common"]}
+    begun = work / "begun"
+    if not begun.exists():
+        with contextlib.suppress(EnoughError):
+            train_cross_encoder(
+                examples,
+                work / "first-phase",
+                settings=CrossEncoderTraining(**common, **phase["first"]),
+                evaluate=_keep(begun, phase["first_ends"]),
+                progress=_tell,
+            )
     report = train_cross_encoder(
         examples,
         work / "model",
-        settings=settings,
-        sources={"recipe": RECIPE.name, **{name: facts["examples"] for name, facts in collected["sources"].items()}},
-        progress=lambda share: print(f"{share:.1%}", flush=True),
+        model=begun,
+        settings=CrossEncoderTraining(**common, **phase["second"]),
+        sources={"recipe": RECIPE.name, "first phase": phase["first"]},
+        progress=_tell,
     )
     print(report)
+
+
+class EnoughError(Exception):
+    """The first phase has come as far as it goes."""
+
+
+def _keep(place: Path, end: int) -> Callable[[Path], dict[str, float]]:
+    """Keep the model of a step, and end the training there: a judge that prefers what is newer."""
+
+    def judge(folder: Path) -> dict[str, float]:
+        step = int(folder.name.rpartition("-")[2])
+        if step == end:
+            shutil.copytree(folder, place)
+            raise EnoughError
+        return {"step": float(step)}
+
+    return judge
+
+
+def _tell(share: float) -> None:
+    print(f"{share:.1%}", flush=True)
 
 
 def only(benchmark: Benchmark, keeps: Callable[[str], bool]) -> Benchmark:

@@ -130,12 +130,19 @@ def test_the_recipe_makes_a_reranker(
         teacher_scale = 20
         positive_bonus = 3
         [training]
+        first_ends = 2
+        [training.common]
         loss = "kl"
         negatives = 2
         batch_size = 2
-        max_steps = 2
         max_length = 48
         half = true
+        [training.first]
+        max_steps = 4
+        evaluate_every = 1
+        [training.second]
+        max_steps = 1
+        learning_rate = 1e-5
         [[source]]
         name = "birds"
         origin = "the weir"

@@ -267,6 +267,9 @@ def make_benchmark_command(source: str, out: str, as_json: bool, **options: Any)
         say(f"{report.queries:,} queries and {report.documents:,} documents of {report.name}, {report.split}")
     say(f"written to {out}; next: retrieve build-index {out} INDEX")
     say(f"                 and: retrieve evaluate --index INDEX --benchmark {out}")
+    if options["layout"] is None:
+        split = "" if report.pairs.get("train") else " --split test"
+        say(f"                 and: retrieve tune INDEX TUNED --benchmark {out}{split}")
     if as_json:
         click.echo(json.dumps(report.to_dict()))
 

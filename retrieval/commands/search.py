@@ -60,6 +60,7 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     retrieve query my-index --queries queries.jsonl -k 100 --format trec --output my.run
     echo "parse a JSON file" | retrieve query my-index - --json
     """
+    from retrieval.console import waiting
     from retrieval.vectorfile import read_query_vectors
 
     if sum(given is not None for given in (text, queries, vectors)) != 1:
@@ -75,9 +76,10 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
         shown = dict.fromkeys(names)
         if options["reranker"] == "auto":  # a reranker reads texts
             options["reranker"] = "none"
-    retriever = open_retriever(index, options)
-    _say_slow(retriever, len(shown), options)
-    found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
+    with waiting("loading models, searching"):
+        retriever = open_retriever(index, options)
+        _say_slow(retriever, len(shown), options)
+        found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
     _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
     _say_cut(retriever)
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _COMMON = together(
     click.option("--model", help="Model to start from: a folder or a hub name.  [default: the embedded encoder]"),
     click.option("--split", default="train", show_default=True, help="Split of EXAMPLES that are benchmarks."),
-    click.option("--development", help="Benchmark that judges the model at intervals; the best one is kept."),
+    click.option(
+        "--development",
+        help="Benchmark that judges the model at intervals; the best is kept. cross-encoder: with --index.",
+    ),
     click.option("--development-split", default="dev", show_default=True, help="Split of that benchmark."),
     click.option("--epochs", type=float, help="Times that all examples are seen; default: 1."),
     click.option("--max-steps", type=click.IntRange(min=1), help="Batches to train for, instead of --epochs."),
@@ -85,9 +88,10 @@ def train_bi_encoder_command(examples: Sequence[str], out: str, pooling: str | N
         except ValueError:
             raise click.UsageError(f"--matryoshka {options['matryoshka']}: expected numbers with commas") from None
     settings = BiEncoderTraining(**_given(options, BiEncoderTraining))
-    with _search_judge(options) as judge, _progress() as show:
+    learned = _examples(examples, options["split"])
+    with _search_judge(options, learned) as judge, _progress() as show:
         report = train_bi_encoder(
-            _examples(examples, options["split"]),
+            learned,
             out,
             model=options["model"],
             pooling=pooling,
@@ -128,26 +132,26 @@ def train_cross_encoder_command(
     if (index is None) != (options["development"] is None):
         raise click.UsageError("--development and --index go together: an index's hits are re-ordered")
     settings = CrossEncoderTraining(**_given(options, CrossEncoderTraining))
+    learned = _examples(examples, options["split"])
     judge: Judge | None = None
     calibrating: Sequence[Example] = ()
     if index is not None:
+        from retrieval.console import waiting
         from retrieval.judges import by_reranking
         from retrieval.proof import METRIC
         from retrieval.reranker import RerankSettings
         from retrieval.retriever import Retriever
 
         running = _running(options)
-        hits = by_reranking(
-            Retriever.open(index, **running),
-            _development(options),
-            METRIC,
-            depth=depth,
-            settings=RerankSettings(**running),
-        )
-        judge, calibrating = hits.judge, hits.examples
+        benchmark = _development(options, learned)
+        with waiting("searching the development queries"):
+            hits = by_reranking(
+                Retriever.open(index, **running), benchmark, METRIC, depth=depth, settings=RerankSettings(**running)
+            )
+        judge, calibrating = _told(hits.judge), hits.examples
     with _progress() as show:
         report = train_cross_encoder(
-            _examples(examples, options["split"]),
+            learned,
             out,
             model=options["model"],
             settings=settings,
@@ -186,14 +190,37 @@ def _examples(sources: Sequence[str], split: str) -> list[Example]:
     return found
 
 
-def _development(options: Mapping[str, Any]) -> Benchmark:
+def _development(options: Mapping[str, Any], learned: Sequence[Example]) -> Benchmark:
+    """Load the benchmark that judges; say so if its queries are trained on, too."""
+    from retrieval.console import say
     from retrieval.eval.benchmark import Benchmark
 
-    return Benchmark.load(options["development"], options["development_split"])
+    benchmark = Benchmark.load(options["development"], options["development_split"])
+    trained = {example.query for example in learned}
+    if both := sum(query in trained for query in benchmark.queries.values()):
+        say(
+            f"note: {both:,} of the {len(benchmark.queries):,} development queries are trained on, too; "
+            "figures on them flatter, and say nothing of other queries"
+        )
+    return benchmark
+
+
+def _told(judge: Judge) -> Judge:
+    """Say each figure when it is known: a judgement may take longer than the training between two of them."""
+    from retrieval.console import say
+
+    def told(folder: Path) -> Mapping[str, float]:
+        step = folder.name.rpartition("-")[2]
+        say(f"judging the model of step {step}")
+        figures = judge(folder)
+        say(f"step {step}: {', '.join(f'{name} {value:.4f}' for name, value in figures.items())}")
+        return figures
+
+    return told
 
 
 @contextmanager
-def _search_judge(options: Mapping[str, Any]) -> Iterator[Judge | None]:
+def _search_judge(options: Mapping[str, Any], learned: Sequence[Example]) -> Iterator[Judge | None]:
     """Judge an encoder by a search of the whole development corpus; None without one."""
     if options["development"] is None:
         yield None
@@ -203,16 +230,17 @@ def _search_judge(options: Mapping[str, Any]) -> Iterator[Judge | None]:
     from retrieval.judges import by_search
     from retrieval.proof import METRIC
 
-    benchmark = _development(options)
+    benchmark = _development(options, learned)
     with tempfile.TemporaryDirectory() as place:
         benchmark.save(Path(place) / "corpus")
-        yield by_search(
+        judge = by_search(
             Path(place) / "corpus",
             benchmark,
             METRIC,
             documents=DocumentSettings(),
             encoding=EncoderSettings(**_running(options)),
         )
+        yield _told(judge)
 
 
 @contextmanager

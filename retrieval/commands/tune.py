@@ -131,7 +131,7 @@ def _stages() -> Iterator[Callable[[str, float | None], None]]:
 
 def _table(proofs: Sequence[Proof]) -> Iterator[str]:
     """Yield the lines of the proof: a row for each benchmark and metric."""
-    head = ("", "metric", "old", "new", "difference", "95 % interval", "p (random)", "p (t)", "wins-ties-losses")
+    head = ("", "metric", "old", "new", "difference", "95 % interval", "raw p", "raw p (t)", "wins-ties-losses")
     rows = [head]
     for proof in proofs:
         name = f"{proof.what}: {proof.evaluation.title}{'' if proof.held_out else ' (also)'}"
@@ -155,6 +155,9 @@ def _table(proofs: Sequence[Proof]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
+_FEW = 50  # held-out queries that prove only large differences
+
+
 def _say(result: TuningReport) -> None:
     from retrieval.console import say
 
@@ -176,8 +179,10 @@ def _say(result: TuningReport) -> None:
         if kept:
             say(f"the new {what} is {'better' if proof.better else 'kept, though not proven better'}: {found}")
         else:
-            say(f"the new {what} is not proven better and was not kept: {found}")
-    say(f"{result.seconds:.0f} s; written to {result.out}")
+            say(f"the new {what} is not proven better and was not kept: {found}; go on with what you have")
+        if row.queries < _FEW:
+            say(f"note: {row.queries} held-out queries prove little; judge more, some hundreds are usual")
+    say(f"{result.seconds:.0f} s; {'written to' if any(result.kept.values()) else 'report.json is in'} {result.out}")
     if result.kept.get("encoder"):
         say(f"next: retrieve query {result.out}/index QUERY")
     if result.kept.get("reranker"):
