@@ -49,6 +49,8 @@ RECIPE = Path(__file__).with_suffix(".toml")
 RUN = 6  # words in a row that make two texts alike
 ALIKE = 0.5  # share of a text's runs that occur in held-out texts
 
+_FIRST_LOG = "log-first-phase.jsonl"
+
 Recipe = Mapping[str, Any]
 
 
@@ -297,6 +299,7 @@ def _keep(place: Path, end: int) -> Callable[[Path], dict[str, float]]:
         step = int(folder.name.rpartition("-")[2])
         if step == end:
             shutil.copytree(folder, place)
+            shutil.copyfile(folder.parent / "log.jsonl", place / _FIRST_LOG)
             raise EnoughError
         return {"step": float(step)}
 
@@ -328,6 +331,7 @@ def mix(recipe: Recipe, data: Path, work: Path, out: Path) -> None:
     if out.exists():
         shutil.rmtree(out)
     shutil.copytree(work / "model", out)
+    shutil.copyfile(work / "begun" / _FIRST_LOG, out / _FIRST_LOG)
     replace(calibration, notes={"method": "platt", "ece": error, "pairs_fitted": len(scores)}).save(out)
     mixture.save(out)
     collected = json.loads((work / "collected.json").read_text())
@@ -341,6 +345,7 @@ def _finish_card(card: Path, recipe: Recipe, collected: Mapping[str, Any], mixtu
     text, _, _ = card.read_text(encoding="utf-8").partition("\n## Calibration")
     title = text.index("\n# ")
     text = f"{text[:title]}\n# {card.parent.name}{text[text.index(chr(10), title + 1) :]}"
+    text = text.replace("trained from begun.", "trained in two phases from all-MiniLM-L6-v2.")
     origins = {source["name"]: (source["origin"], source["licence"]) for source in recipe["source"]}
     data = []
     for name, counts in collected["sources"].items():
@@ -352,8 +357,13 @@ def _finish_card(card: Path, recipe: Recipe, collected: Mapping[str, Any], mixtu
         (name, one["queries"], *(f"{one[stage]:.4f}" for stage in ("first_stage", "cross_encoder", "mixed")))
         for name, one in fitted.items()
     ]
+    phases = recipe["training"]
     parts = [
         text,
+        "## Phases",
+        f"{phases['first_ends']} of {phases['first']['max_steps']} steps from the default encoder, all-MiniLM-L6-v2 "
+        f"(`{_FIRST_LOG}`), then {phases['second']['max_steps']} steps in which the learning rate falls to zero: the "
+        "second phase is what is told above.",
         "## Sources",
         "Queries taken, and those removed since they ask or answer what a held-out set does.",
         _markdown(("", "from", "licence", "queries", "removed"), data),

@@ -23,7 +23,7 @@ DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4
 DEFAULT_RERANKER = "minilm-reranker"
 """The cross-encoder that comes with the installation."""
 
-DEFAULT_RERANKER_SHA256: str | None = None
+DEFAULT_RERANKER_SHA256: str | None = "8e90ab72a3bf7102056143eb8ef35afc45e31d2f61279743489dd7057a5a3db6"
 """SHA-256 of its model.safetensors; None where any weights are taken as they lie there."""
 
 _DEFAULT_NAMES = (DEFAULT_MODEL, f"sentence-transformers/{DEFAULT_MODEL}")
