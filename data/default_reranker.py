@@ -39,6 +39,7 @@ from retrieval.chunking import joined
 from retrieval.encoder import EncoderSettings
 from retrieval.eval.benchmark import Benchmark, Card, Document, assemble_held
 from retrieval.eval.mining import make_benchmark
+from retrieval.files import sha256
 from retrieval.mixture import JudgedList, Mixture, fit_mixture
 from retrieval.reranker import RerankSettings
 from retrieval.training.cross_encoder import CrossEncoderTraining, train_cross_encoder
@@ -321,13 +322,14 @@ def mix(recipe: Recipe, data: Path, work: Path, out: Path) -> None:
     settings = recipe["mixture"]
     reranker = CrossEncoder.load(work / "model", settings=RerankSettings(dtype="bfloat16"))
     groups = development(recipe, data, work)
-    lists = {name: [_judged(one, reranker) for one in queries] for name, queries in groups.items()}
+    made = sha256(work / "model" / "model.safetensors")[:12]
+    lists = {name: _judged(some, reranker, work / "development" / name / made) for name, some in groups.items()}
     fitting = [one for some in lists.values() for one in some[::2]]
     measured = [one for some in lists.values() for one in some[1::2]]
     (scores, relevant), (others, truth) = _pooled(fitting), _pooled(measured)
     calibration = fit_calibration(scores, relevant)
     error = expected_calibration_error(calibration.probability(others), truth)
-    mixture = fit_mixture(lists, floor=settings["floor"], least=settings["least"])
+    mixture = fit_mixture(lists, floor=settings["floor"], least=settings["least"], cautious=True)
     if out.exists():
         shutil.rmtree(out)
     shutil.copytree(work / "model", out)
@@ -390,8 +392,6 @@ def development(recipe: Recipe, data: Path, work: Path) -> dict[str, list[dict[s
         place = work / "development" / source["name"]
         if not (place / "hits.jsonl").exists():
             benchmark = Benchmark.load(data / source["name"], source["split"])
-            if source.get("held_back"):
-                benchmark = only(benchmark, _held_back(benchmark.queries).__contains__)
             chosen = set(_smallest(benchmark.queries, recipe["mixture"]["queries"]))
             benchmark = only(benchmark, chosen.__contains__)
             shutil.rmtree(place, ignore_errors=True)
@@ -410,10 +410,17 @@ def development(recipe: Recipe, data: Path, work: Path) -> dict[str, list[dict[s
     return found
 
 
-def _judged(entry: Mapping[str, Any], reranker: CrossEncoder) -> JudgedList:
-    doc_ids, scores, texts = zip(*entry["hits"], strict=True)
-    logits = reranker.score([(entry["query"], text) for text in texts])
-    return JudgedList.of(doc_ids, scores, logits, entry["grades"])
+def _judged(entries: Sequence[Mapping[str, Any]], reranker: CrossEncoder, kept: Path) -> list[JudgedList]:
+    """Score the hits of some queries, once."""
+    if not kept.exists():
+        pairs = [(entry["query"], text) for entry in entries for _, _, text in entry["hits"]]
+        kept.write_text(json.dumps(reranker.score(pairs).tolist()))
+    logits = iter(json.loads(kept.read_text()))
+    lists = []
+    for entry in entries:
+        doc_ids, scores, _ = zip(*entry["hits"], strict=True)
+        lists.append(JudgedList.of(doc_ids, scores, [next(logits) for _ in doc_ids], entry["grades"]))
+    return lists
 
 
 def _pooled(lists: Sequence[JudgedList]) -> tuple[np.ndarray, np.ndarray]:
@@ -453,12 +460,6 @@ def _bag(text: str) -> tuple[str, ...]:
 
 def _runs(words: Sequence[str]) -> set[int]:
     return {hash(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}
-
-
-def _held_back(queries: Mapping[str, str]) -> set[str]:
-    """The queries that are held back and asked in the same words by none that trains."""
-    trained = {_bag(text) for query_id, text in queries.items() if not _is_held_back(query_id)}
-    return {query_id for query_id, text in queries.items() if _is_held_back(query_id) and _bag(text) not in trained}
 
 
 def _is_held_back(query_id: str) -> bool:

@@ -212,6 +212,7 @@ def fit_mixture(
     floor: float | None = None,
     least: float = 0.0,
     weights: Sequence[float] = WEIGHTS,
+    cautious: bool = False,
 ) -> Mixture:
     """Choose the mixture with the largest gain in mean nDCG@10 over the first stage, of equal ones the largest weight.
 
@@ -223,6 +224,9 @@ def fit_mixture(
         floor: nDCG@10 that no domain may lose against the first stage; None: any.
         least: The smallest weight that is tried.
         weights: Those that are tried; the first stage alone (1) always is.
+        cautious: Take the largest weight that gains less than the best one by no more than a standard error of that
+            difference (the one-standard-error rule: Breiman, Friedman, Olshen and Stone 1984), for domains that
+            nothing is known of.
 
     Returns:
         The mixture. Its notes hold the mean nDCG@10 of each domain: first stage, cross-encoder, mixed.
@@ -243,13 +247,18 @@ def fit_mixture(
     stacked = {name: _Stack(some) for name, some in groups.items()}
     spread = float(np.mean([stack.spread for stack in stacked.values()]))
     temperature = float(f"{spread:.4g}") if spread > 0 else 1.0
-    means = {weight: _means(stacked, weight, temperature) for weight in {0.0, *tried}}
+    found = {
+        weight: [stack.ndcg(weight, temperature) for stack in stacked.values()] for weight in {0.0, *tried}
+    }  # by weight, for each domain (queries,)
+    means = {weight: np.array([some.mean() for some in by_domain]) for weight, by_domain in found.items()}
     first = means[1.0]
-    best, best_gain = 1.0, 0.0
-    for weight in tried:
-        gains = means[weight] - first  # (domains,)
-        if gains.mean() > best_gain + _EQUAL and (floor is None or gains.min() >= -floor - _EQUAL):
-            best, best_gain = weight, float(gains.mean())
+    allowed = [w for w in tried if floor is None or (means[w] - first).min() >= -floor - _EQUAL]
+    best = 1.0
+    for weight in allowed:
+        if means[weight].mean() > means[best].mean() + _EQUAL:
+            best = weight
+    if cautious:
+        best = next(weight for weight in allowed if _no_worse(found[weight], found[best]))
     return Mixture(
         weight=best,
         temperature=temperature if best else 1.0,
@@ -257,6 +266,7 @@ def fit_mixture(
             "metric": f"ndcg@{_CUT}",
             "floor": floor,
             "least_weight": least,
+            "cautious": cautious,
             "fitted_on": {
                 name: {
                     "queries": len(groups[name]),
@@ -304,9 +314,11 @@ def _mixed(weight: float, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.asarray(weight * first + (1 - weight) * second)
 
 
-def _means(stacked: Mapping[str, _Stack], weight: float, temperature: float) -> np.ndarray:
-    """Return the mean nDCG of each domain: (domains,)."""
-    return np.array([stack.ndcg(weight, temperature).mean() for stack in stacked.values()])
+def _no_worse(some: Sequence[np.ndarray], best: Sequence[np.ndarray]) -> bool:
+    """Whether the mean over domains falls behind the best one's by at most a standard error of the difference."""
+    behind = [high - low for low, high in zip(some, best, strict=True)]  # (queries,) for each domain
+    variance = sum(float(part.var(ddof=1)) / len(part) if len(part) > 1 else 0.0 for part in behind)
+    return bool(np.mean([part.mean() for part in behind]) <= np.sqrt(variance) / len(behind) + _EQUAL)
 
 
 def _discounts(ranks: int) -> np.ndarray:

@@ -453,3 +453,23 @@ def test_a_mixture_of_ones_own_is_not_trusted_blindly(given: list[float]) -> Non
         combined(Odd(given), [0.1, 0.2], np.zeros(2))
     np.testing.assert_array_equal(combined(Odd([3, 4]), [0.1, 0.2], np.zeros(2)), [3.0, 4.0])
     assert mixed(Odd([1])) == ""
+
+
+def test_a_cautious_fit_takes_more_first_stage_where_the_best_is_hardly_better() -> None:
+    rng = np.random.default_rng(5)
+    doc_ids = [f"d{number:02}" for number in range(30)]
+
+    def judged(help_of_second: float) -> JudgedList:
+        good = int(rng.integers(30))
+        first, second = rng.normal(size=30), rng.normal(size=30)
+        first[good] += 1.5
+        second[good] += help_of_second
+        return JudgedList.of(doc_ids, first, second, {doc_ids[good]: 1})
+
+    slight = {"slight": [judged(0.6) for _ in range(60)]}
+    assert 1 > fit_mixture(slight, cautious=True).weight > fit_mixture(slight).weight
+    strong = {"strong": [judged(6.0) for _ in range(400)]}
+    found: Any = fit_mixture(strong, cautious=True).notes["fitted_on"]
+    assert found["strong"]["mixed"] > 0.99  # where it is surely better, caution costs nothing
+    useless = {"useless": [judged(-1.0) for _ in range(100)]}
+    assert fit_mixture(useless, cautious=True).weight == 1
