@@ -222,7 +222,7 @@ def test_output_is_whole_or_absent(index: Path, tmp_path: Path) -> None:
     assert "run tag" in fails(*nowhere, "--run-tag", "two words")  # before anything is read
     assert output.read_text() == "before"
     assert "there is no folder" in fails("query", index, "heat", "--json", "--output", tmp_path / "no" / "out")
-    assert "is a directory" in fails("query", index, "heat", "--json", "--output", tmp_path)
+    assert "is a folder" in fails("query", index, "heat", "--json", "--output", tmp_path)
     run("query", index, "heat", "--format", "table", "--output", output)
     assert "copper" in output.read_text()
     assert "\x1b" not in output.read_text()
