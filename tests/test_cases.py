@@ -717,7 +717,9 @@ def test_ix14_read_only_places(tiny: Any, processes: Processes) -> None:
             path.chmod(path.stat().st_mode & ~0o222)
         work.chmod(0o555)
         before = tree(work)
-        assert processes("query", index, text, "-k", 1, "--reranker", "none", "--json", user=user) == 0, processes.stderr
+        assert processes("query", index, text, "-k", 1, "--reranker", "none", "--json", user=user) == 0, (
+            processes.stderr
+        )
         (hit,) = json.loads(processes.stdout)["hits"]
         assert (hit["doc_id"], hit["score"]) == ("a", ONE)
         assert tree(work) == before
