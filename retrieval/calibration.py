@@ -8,7 +8,6 @@ Support Vector Machines"). Neither changes an order.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping
@@ -17,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.errors import DataError, ModelError
-from retrieval.files import atomic_write
-from retrieval.lines import json_number
+from retrieval.errors import ConfigError, DataError
+from retrieval.fitted import read_fitted, write_fitted
 
 CALIBRATION_FILE = "calibration.json"
 """Where a model's folder keeps its calibration."""
@@ -69,9 +67,8 @@ class Calibration:
         Raises:
             DataError: It cannot be written.
         """
-        entries = {"format": _FORMAT, "scale": self.scale, "bias": self.bias, "notes": dict(self.notes)}
-        with atomic_write(folder / CALIBRATION_FILE) as stream:
-            stream.write((json.dumps(entries, indent=2) + "\n").encode())
+        numbers = {"scale": self.scale, "bias": self.bias}
+        write_fitted(folder / CALIBRATION_FILE, version=_FORMAT, numbers=numbers, notes=self.notes)
 
     @classmethod
     def load(cls, folder: Path) -> Calibration:
@@ -80,24 +77,20 @@ class Calibration:
         Raises:
             ModelError: The file is damaged, or of a newer format.
         """
-        path = folder / CALIBRATION_FILE
-        if not (path.exists() or path.is_symlink()):
-            return cls()
-        damaged = ModelError(f"{path} is damaged: expected a scale of at least 0 and a bias; fit it again or remove it")
-        try:
-            entries = json.loads(path.read_text(encoding="utf-8"))
-            known = entries["format"] == _FORMAT
-            scale, bias = json_number(entries["scale"]), json_number(entries["bias"])
-            notes = dict(entries.get("notes") or {})
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            raise damaged from None
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-        if not known:
-            raise ModelError(f"{path} has format {entries['format']!r:.20}; this version reads {_FORMAT}: upgrade")
-        if not (math.isfinite(scale) and math.isfinite(bias) and scale >= 0):
-            raise damaged
-        return cls(scale=scale, bias=bias, notes=notes)
+
+        def made(numbers: Mapping[str, float], notes: Mapping[str, object]) -> Calibration:
+            if not (all(map(math.isfinite, numbers.values())) and numbers["scale"] >= 0):
+                raise ConfigError(f"scale and bias are {numbers}; expected finite numbers, a scale of at least 0")
+            return cls(**numbers, notes=notes)
+
+        found = read_fitted(
+            folder / CALIBRATION_FILE,
+            made,
+            version=_FORMAT,
+            names=("scale", "bias"),
+            expected="a scale of at least 0 and a bias",
+        )
+        return found or cls()
 
 
 def fit_calibration(scores: np.ndarray, relevant: np.ndarray, *, bias: bool = True) -> Calibration:

@@ -76,7 +76,7 @@ def saving(path: Path) -> Iterator[None]:
             yield
     except RetrievalError:
         raise
-    except Exception as error:
+    except Exception as error:  # of any type: torch and safetensors raise kinds of their own for a full disk
         full = shutil.disk_usage(path.parent).free < _NO_SPACE
         reason = "no space left on device" if full else f"{error!s:.200}"
         raise DataError(f"cannot write {path}: {reason}") from error

@@ -7,7 +7,6 @@ Lin 2019 do, "Cross-Domain Modeling of Sentence-Level Evidence for Document Retr
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.errors import ConfigError, DataError, ModelError
-from retrieval.files import atomic_write
-from retrieval.lines import json_number
+from retrieval.errors import ConfigError, DataError
+from retrieval.fitted import read_fitted, write_fitted
 
 MIXTURE_FILE = "mixture.json"
 """Where a model's folder keeps its mixture."""
@@ -85,14 +83,8 @@ class Mixture:
         Raises:
             DataError: It cannot be written.
         """
-        entries = {
-            "format": _FORMAT,
-            "weight": self.weight,
-            "temperature": self.temperature,
-            "notes": dict(self.notes),
-        }
-        with atomic_write(folder / MIXTURE_FILE) as stream:
-            stream.write((json.dumps(entries, indent=2) + "\n").encode())
+        numbers = {"weight": self.weight, "temperature": self.temperature}
+        write_fitted(folder / MIXTURE_FILE, version=_FORMAT, numbers=numbers, notes=self.notes)
 
     @classmethod
     def load(cls, folder: Path) -> Mixture:
@@ -101,27 +93,14 @@ class Mixture:
         Raises:
             ModelError: The file is damaged, or of a newer format.
         """
-        path = folder / MIXTURE_FILE
-        if not (path.exists() or path.is_symlink()):
-            return cls()
-        damaged = ModelError(
-            f"{path} is damaged: expected a weight from 0 to 1 and a temperature above 0; fit it again or remove it"
+        found = read_fitted(
+            folder / MIXTURE_FILE,
+            lambda numbers, notes: cls(**numbers, notes=notes),
+            version=_FORMAT,
+            names=("weight", "temperature"),
+            expected="a weight from 0 to 1 and a temperature above 0",
         )
-        try:
-            entries = json.loads(path.read_text(encoding="utf-8"))
-            known = entries["format"] == _FORMAT
-            weight, temperature = (json_number(entries[name]) for name in ("weight", "temperature"))
-            notes = dict(entries.get("notes") or {})
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            raise damaged from None
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-        if not known:
-            raise ModelError(f"{path} has format {entries['format']!r:.20}; this version reads {_FORMAT}: upgrade")
-        try:
-            return cls(weight=weight, temperature=temperature, notes=notes)
-        except ConfigError:
-            raise damaged from None
+        return found or cls()
 
 
 def standardised(scores: np.ndarray) -> np.ndarray:

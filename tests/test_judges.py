@@ -96,7 +96,7 @@ def test_a_tuned_reranker_carries_a_mixture_fitted_on_the_selection(world: Path,
     folder = tmp_path / "out" / "reranker"
     mixture = Mixture.load(folder)
     assert (folder / MIXTURE_FILE).is_file() and 0.1 <= mixture.weight <= 1
-    assert list(mixture.notes["fitted_on"]) == ["bench, dev"]  # type: ignore[call-overload]
+    assert list(mixture.notes["fitted_on"]) == ["bench, dev"]  # type: ignore[call-overload]  # notes are any JSON
     assert report.training["reranker"]["mixture"]["weight"] == mixture.weight
     # it is the one that a fit on the selection gives
     selection = split_queries(world / "bench").selection

@@ -440,7 +440,7 @@ class Odd(Words):
     """A mixture of one's own that gives something else than a number for each."""
 
     def __init__(self, given: Any) -> None:
-        self.mixture = self  # type: ignore[assignment]
+        self.mixture = self  # type: ignore[assignment]  # anything with combine will do
         self._given = given
 
     def combine(self, retrieval_scores: np.ndarray, logits: np.ndarray) -> np.ndarray:

@@ -160,7 +160,6 @@ def test_a_damaged_default_reranker_is_refused(shipped: Path, tmp_path: Path, mo
         resolve(DEFAULT_RERANKER)
 
 
-@pytest.mark.skipif(not PACKAGED_RERANKER.is_dir(), reason="no reranker is shipped")
 def test_the_reranker_of_this_checkout_is_sound_and_tells_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     from retrieval.reranker import CrossEncoder
 
