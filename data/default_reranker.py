@@ -72,7 +72,7 @@ def main() -> None:
     if given.step == "collect":
         collect(recipe, given.data, given.work)
     elif given.step == "train":
-        train(recipe, given.data, given.work)
+        train(recipe, given.work)
     else:
         mix(recipe, given.data, given.work, given.out)
 
@@ -263,7 +263,7 @@ def _distribution(distribution: str, work: Path) -> Benchmark:
 # Training
 
 
-def train(recipe: Recipe, data: Path, work: Path) -> None:
+def train(recipe: Recipe, work: Path) -> None:
     """Train in two phases; the last model is kept, since nothing of the development queries may choose one."""
     examples = read_examples(work / "examples.jsonl")
     phase = recipe["training"]
