@@ -1,0 +1,82 @@
+"""Units: the parts of a document that make sense alone, such as a function, a section or a notebook's cell.
+
+Whoever reads a document cuts it into units; passages never cross their borders, and each carries its unit's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+UNITS = "units"  # a column of documents that are being read; an index stores `UNIT_FIELDS` of each passage instead
+UNITS_TYPE = pa.list_(
+    pa.struct(
+        [
+            pa.field("start", pa.int64()),
+            pa.field("end", pa.int64()),
+            pa.field("section", pa.string()),
+            pa.field("kind", pa.string()),
+        ]
+    )
+)
+UNIT_FIELDS = (
+    pa.field("section", pa.string()),
+    pa.field("kind", pa.string()),
+    pa.field("start_line", pa.int32()),
+    pa.field("end_line", pa.int32()),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A part of a document's text.
+
+    Attributes:
+        start: Its first character in the text.
+        end: The character after its last one.
+        section: What it is called: `DataFrame.merge`, `Guide > Install > Linux`; empty where it has no name.
+        kind: What it is: function, method, class, section, cell, page, code, text.
+    """
+
+    start: int
+    end: int
+    section: str
+    kind: str
+
+
+def units_column(units: Sequence[Sequence[Unit] | None]) -> pa.Array:
+    """Make the column `units` of some documents; None for a document that is not cut into units."""
+    rows = [
+        None if some is None else [{"start": u.start, "end": u.end, "section": u.section, "kind": u.kind} for u in some]
+        for some in units
+    ]
+    return pa.array(rows, UNITS_TYPE)
+
+
+def units_of(column: pa.ChunkedArray | pa.Array) -> list[list[Unit] | None]:
+    """Return the units of each document, None where it is not cut."""
+    return [None if row is None else [Unit(**unit) for unit in row] for row in column.to_pylist()]
+
+
+def titled(title: str, section: str) -> str:
+    """Return the title of a passage: the document's, and what its unit is called."""
+    return " > ".join(part for part in (title.strip(), section) if part)
+
+
+def line_numbers(text: str, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Say on which lines passages of a text lie; lines end at `\n`.
+
+    Args:
+        text: The whole text.
+        start: (n,) int64, first character of each passage.
+        end: (n,) int64, the character after its last one.
+
+    Returns:
+        First and last line of each, (n,) int32 from 1; an empty passage lies on one line.
+    """
+    breaks = np.flatnonzero(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) == ord("\n"))
+    last = np.maximum(start, end - 1)
+    return tuple((np.searchsorted(breaks, places) + 1).astype(np.int32) for places in (start, last))  # type: ignore[return-value]
