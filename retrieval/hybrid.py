@@ -1,0 +1,90 @@
+"""How the scores of dense and of keyword search become one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fusion:
+    """The score of a passage is weight * its keyword score + (1 - weight) * its dense score, each standardised.
+
+    Attributes:
+        weight: Of the keyword side, 0 to 1.
+
+    Raises:
+        ConfigError: A weight out of range.
+    """
+
+    weight: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise ConfigError(f"weight of keyword search is {self.weight}; expected 0 to 1")
+
+    def combine(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
+        """Mix both scores of one query's candidates; each result depends on all of them, not on their order.
+
+        Args:
+            dense: (n,) scores by vectors.
+            lexical: (n,) scores by terms.
+
+        Returns:
+            (n,) float64, finite, higher is better.
+
+        Raises:
+            DataError: Not as many of one kind as of the other, or a score that is not finite.
+        """
+        sides = [np.asarray(side, np.float64) for side in (dense, lexical)]
+        if sides[0].shape != sides[1].shape or sides[0].ndim != 1:
+            raise DataError(f"{sides[0].shape} dense and {sides[1].shape} keyword scores; expected (n,) each")
+        first, second = (standardised(side) for side in sides)
+        return np.asarray((1 - self.weight) * first + self.weight * second)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what `from_dict` takes, as JSON types."""
+        return {"weight": self.weight}
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, object]) -> Fusion:
+        """Read what `to_dict` returned.
+
+        Raises:
+            ConfigError: It is something else.
+        """
+        weight = entries.get("weight")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+            raise ConfigError(f"weight of keyword search is {weight!r}; expected a number from 0 to 1")
+        return cls(weight=float(weight))
+
+
+def standardised(scores: np.ndarray) -> np.ndarray:
+    """Bring one query's scores to mean 0 and standard deviation 1, whatever their order.
+
+    Args:
+        scores: (n,) finite numbers.
+
+    Returns:
+        (n,) float64; all 0 where all are equal.
+
+    Raises:
+        DataError: A score is not finite.
+    """
+    values = np.asarray(scores, np.float64)
+    if not np.isfinite(values).all():
+        raise DataError(f"{int((~np.isfinite(values)).sum())} of {len(values)} scores are not finite")
+    if not len(values):
+        return values
+    halves = values / 2  # so that no difference overflows
+    span = halves.max() - halves.min()
+    if span == 0:
+        return np.zeros(len(values))
+    shares = (halves - halves.min()) / span
+    alike = np.sort(shares)  # sums round the same in any order of the candidates
+    return np.asarray((shares - alike.mean()) / alike.std())
