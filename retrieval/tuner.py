@@ -61,6 +61,8 @@ class TuningSettings:
         max_steps: Steps instead. Without both: an epoch, but from 60 (at most 10 epochs) to 200 steps.
         batch_size: Rows of a step; None: 128 for the encoder, fewer with less than 1,280 of them, 16 for the reranker.
         learning_rate: The highest one; None: 1e-4 for the encoder, 5e-5 for the reranker.
+        interpolation: How far the new encoder's weights lie from the old ones towards what was learnt, above 0, up to
+            1: halfway keeps most of the gain, and loses next to nothing on texts of other kinds.
         max_length: Tokens of a training input; None: 128 for the encoder, what the model takes for the reranker.
         depth: Hits that a reranker re-orders.
         keep: One of `KEEP`.
@@ -75,6 +77,7 @@ class TuningSettings:
     max_steps: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
+    interpolation: float = 0.5
     max_length: int | None = None
     depth: int = 100
     keep: str = "better"
@@ -106,7 +109,9 @@ class TuningSettings:
             epoch = math.ceil(rows / min(batch, rows))
             steps = min(max(epoch, min(_STEPS[0], _MOST_EPOCHS * epoch)), _STEPS[1])
         rate = self.learning_rate if self.learning_rate is not None else 1e-4 if encoder else 5e-5
+        more = {"interpolation": self.interpolation} if encoder else {}
         return kind(
+            **more,
             epochs=1.0 if self.epochs is None else self.epochs,
             max_steps=steps,
             batch_size=batch if self.batch_size is None else self.batch_size,

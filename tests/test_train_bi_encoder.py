@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import sys
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -439,6 +440,31 @@ def test_best_model_by_the_first_figure_is_kept(tiny, tmp_path):
     assert "| 6 (kept) | 0.7000 | 2.0000 |" in card
 
 
+def test_interpolated_weights_lie_between_those_at_the_start_and_those_learnt(tiny, tmp_path):
+    served = []
+
+    def evaluate(folder):
+        served.append(weights(folder))
+        return {"figure": float(len(served))}
+
+    settings = BiEncoderTraining(max_steps=6, evaluate_every=3, **BASIC)
+    train_bi_encoder(examples(), tmp_path / "whole", model=tiny("mean"), settings=settings)
+    part = replace(settings, interpolation=0.25)
+    train_bi_encoder(examples(), tmp_path / "part", model=tiny("mean"), settings=part, evaluate=evaluate)
+    start, learnt, kept = (weights(folder) for folder in (tiny("mean"), tmp_path / "whole", tmp_path / "part"))
+    for name, value in kept.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, 0.75 * start[name] + 0.25 * learnt[name], atol=1e-7, rtol=1e-5)
+    assert all(torch.equal(kept[name], served[-1][name]) for name in kept)
+    assert logged(tmp_path / "whole", "loss") == logged(tmp_path / "part", "loss")
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ConfigError, match=r"interpolation is .*; expected a share above 0, up to 1"):
+        BiEncoderTraining(interpolation=share)
+
+
 class StopError(Exception):
     pass
 
@@ -453,7 +479,7 @@ def stopping_at(share):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_interrupted_training_ends_with_the_same_weights(tiny, tmp_path, dropout, caplog):
-    settings = BiEncoderTraining(epochs=3, evaluate_every=2, dropout=dropout, **BASIC)  # 8 steps
+    settings = BiEncoderTraining(epochs=3, evaluate_every=2, dropout=dropout, interpolation=0.5, **BASIC)  # 8 steps
     whole = train_bi_encoder(examples(), tmp_path / "whole", model=tiny("mean"), settings=settings)
     for share in (0.6, 0.8):  # after step 5, so at checkpoint 4; after step 7
         with pytest.raises(StopError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,9 @@ class BiEncoderTraining(TrainingSettings):
         negatives: Negatives of its example that each row brings into the batch, others every epoch.
         matryoshka: Lengths to which vectors shall be cut later on: the loss is taken at each of them.
         lora_rank: Train adapters of this rank instead of the weights; needs peft.
+        interpolation: What is saved and evaluated lies so far from the model that training starts from towards what
+            was learnt: above 0, up to 1, all of the way (weight interpolation: Wortsman et al. 2022). Halfway keeps
+            most of a gain and most of what the model could do on other texts.
         query_prompt: Put before each query, and stored in the model; None leaves the model's own.
         document_prompt: The same for texts.
         direct_tokens: Batches of at most so many tokens keep their activations, which is a quarter faster than
@@ -63,6 +67,7 @@ class BiEncoderTraining(TrainingSettings):
     negatives: int = 1
     matryoshka: tuple[int, ...] = ()
     lora_rank: int | None = None
+    interpolation: float = 1.0
     query_prompt: str | None = None
     document_prompt: str | None = None
     direct_tokens: int | None = None
@@ -73,6 +78,8 @@ class BiEncoderTraining(TrainingSettings):
             raise ConfigError(f"unknown loss {self.loss!r}; expected one of {', '.join(LOSSES)}")
         if self.temperature is not None and not 0 < self.temperature < math.inf:
             raise ConfigError(f"temperature is {self.temperature}; expected a number above 0")
+        if not 0 < self.interpolation <= 1:
+            raise ConfigError(f"interpolation is {self.interpolation}; expected a share above 0, up to 1")
         for name, lowest in (("negatives", int(self.loss != "infonce")), ("direct_tokens", 0), ("lora_rank", 1)):
             value = getattr(self, name)
             if value is not None and value < lowest:
@@ -137,6 +144,7 @@ def train_bi_encoder(
         prepare(transformer, settings)
         if device == "cpu" and (settings.max_length or served.limit or _SHORT + 1) <= _SHORT:
             transformer.set_attn_implementation("eager")
+        origin = {} if settings.interpolation == 1 else _weights(served.model)
         if settings.lora_rank is not None:
             add_adapters(transformer, rank=settings.lora_rank, seed=settings.seed)
         with quiet_loading():
@@ -151,7 +159,7 @@ def train_bi_encoder(
             interval=settings.interval(batches.counts["rows"]),
             trainer=SentenceTransformerTrainer,
             arguments=SentenceTransformerTrainingArguments,
-            save=lambda folder: _save(served.model, folder, adapted=settings.lora_rank is not None),
+            save=lambda folder: _save(served.model, folder, settings, origin),
             evaluate=evaluate,
             progress=progress,
         )
@@ -234,11 +242,33 @@ def _direct_tokens(served: SentenceModel, device: str) -> int:
     return int(room // (_ACTIVATION_BYTES * layers * config.hidden_size))
 
 
-def _save(model: Any, folder: Path, *, adapted: bool) -> None:
+def _save(model: Any, folder: Path, settings: BiEncoderTraining, origin: Mapping[str, Any]) -> None:
     """Write the model as a folder that `BiEncoder.load` and SentenceTransformer read."""
-    plain = merged(model) if adapted else model
-    with quiet_loading():
+    plain = merged(model) if settings.lora_rank is not None else model
+    with quiet_loading(), _interpolated(plain, origin, settings.interpolation):
         plain.save_pretrained(str(folder), create_model_card=False)
+
+
+@contextlib.contextmanager
+def _interpolated(model: Any, origin: Mapping[str, Any], share: float) -> Iterator[None]:
+    """Move a model's weights to `share` of the way from those of `origin` to its own, for a while."""
+    if not origin:
+        yield
+        return
+    own = _weights(model)
+    floating = {name: value for name, value in own.items() if value.is_floating_point()}
+    model.load_state_dict(
+        {**own, **{name: origin[name].lerp(value.float(), share) for name, value in floating.items()}}
+    )
+    try:
+        yield
+    finally:
+        model.load_state_dict(own)
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """Copy a model's weights to the CPU."""
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
 def _log_counts(counts: Mapping[str, int]) -> None:

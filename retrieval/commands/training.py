@@ -71,6 +71,12 @@ def train_group() -> None:
 @click.option("--temperature", type=float, help="Similarities are divided by it.  [default: 0.05 for cosines]")
 @click.option("--matryoshka", help="Lengths that vectors may be cut to later, with commas: 256,128,64.")
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Train adapters of this rank only; needs peft.")
+@click.option(
+    "--interpolation",
+    type=float,
+    help="Share of what was learnt in the weights that are saved, the rest is the model that training starts from; "
+    "less loses less on other texts.  [default: 1]",
+)
 @click.option("--query-prompt", help="Put before every query, and stored in the model.")
 @click.option("--document-prompt", help="Put before every document, and stored in the model.")
 def train_bi_encoder_command(examples: Sequence[str], out: str, pooling: str | None, **options: Any) -> None:

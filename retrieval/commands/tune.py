@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 @click.option("--batch-size", type=click.IntRange(min=1), help="Default: 128 at most, for a reranker 16.")
 @click.option("--learning-rate", type=float, help="Default: 1e-4, for a reranker 5e-5.")
 @click.option(
+    "--interpolation",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Share of what was learnt in the new encoder's weights, up to 1; less loses less on other texts.",
+)
+@click.option(
     "--max-length",
     type=click.IntRange(min=1),
     help="Tokens of a training input; default: 128, for a reranker what the model takes.",
