@@ -39,7 +39,7 @@ class Fusion:
             (n,) float64, finite, higher is better.
 
         Raises:
-            DataError: Not as many of one kind as of the other, or a score that is not finite.
+            DataError: Not as many of one kind as of the other, or a score that is no number.
         """
         sides = [np.asarray(side, np.float64) for side in (dense, lexical)]
         if sides[0].shape != sides[1].shape or sides[0].ndim != 1:
@@ -65,26 +65,28 @@ class Fusion:
 
 
 def standardised(scores: np.ndarray) -> np.ndarray:
-    """Bring one query's scores to mean 0 and standard deviation 1, whatever their order.
+    """Bring the scores of one query's candidates to mean 0 and standard deviation 1, whatever their order.
 
     Args:
-        scores: (n,) finite numbers.
+        scores: (n,) any numbers; infinite ones count as the largest or smallest finite one.
 
     Returns:
         (n,) float64; all 0 where all are equal.
 
     Raises:
-        DataError: A score is not finite.
+        DataError: A score is NaN.
     """
     values = np.asarray(scores, np.float64)
-    if not np.isfinite(values).all():
-        raise DataError(f"{int((~np.isfinite(values)).sum())} of {len(values)} scores are not finite")
+    if np.isnan(values).any():
+        raise DataError(f"{int(np.isnan(values).sum())} of {len(values)} retrieval scores are not a number")
     if not len(values):
         return values
-    halves = values / 2  # so that no difference overflows
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (-1.0, 1.0)
+    halves = np.clip(values, low, high) / 2  # so that no difference overflows
     span = halves.max() - halves.min()
     if span == 0:
         return np.zeros(len(values))
-    shares = (halves - halves.min()) / span
+    shares = (halves - halves.min()) / span  # from 0 to 1
     alike = np.sort(shares)  # sums round the same in any order of the candidates
     return np.asarray((shares - alike.mean()) / alike.std())

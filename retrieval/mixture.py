@@ -16,6 +16,7 @@ import numpy as np
 
 from retrieval.errors import ConfigError, DataError
 from retrieval.fitted import read_fitted, write_fitted
+from retrieval.hybrid import standardised
 
 MIXTURE_FILE = "mixture.json"
 """Where a model's folder keeps its mixture."""
@@ -101,34 +102,6 @@ class Mixture:
             expected="a weight from 0 to 1 and a temperature above 0",
         )
         return found or cls()
-
-
-def standardised(scores: np.ndarray) -> np.ndarray:
-    """Bring the scores of one query's candidates to mean 0 and standard deviation 1, whatever their order.
-
-    Args:
-        scores: (n,) any numbers; infinite ones count as the largest or smallest finite one.
-
-    Returns:
-        (n,) float64; all 0 where all are equal.
-
-    Raises:
-        DataError: A score is NaN.
-    """
-    values = np.asarray(scores, np.float64)
-    if np.isnan(values).any():
-        raise DataError(f"{int(np.isnan(values).sum())} of {len(values)} retrieval scores are not a number")
-    if not len(values):
-        return values
-    finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if len(finite) else (-1.0, 1.0)
-    halves = np.clip(values, low, high) / 2  # so that no difference overflows
-    span = halves.max() - halves.min()
-    if span == 0:
-        return np.zeros(len(values))
-    shares = (halves - halves.min()) / span  # from 0 to 1
-    alike = np.sort(shares)  # sums round the same in any order of the candidates
-    return np.asarray((shares - alike.mean()) / alike.std())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -1,44 +1,89 @@
 """The terms of keyword search: what a text or a query is broken into before BM25 counts.
 
-Words are lower-cased, identifiers give the whole and its parts, Chinese and Japanese give single characters and pairs.
+- **Words** are lower-cased, accents fall away, English endings too (Porter's second stemmer), so that "Weights" finds
+  "weight". There are no stop words: BM25 weighs words that are everywhere next to nothing, and in code they are names.
+- **Identifiers** (`getUserId`, `get_user_id`, `HTTPServer2`, `os.path.join`, `v1.2.3`) give the whole as it was
+  written, without stemming, and its parts. A dotted name also gives the names between its dots.
+- **Scripts without blanks between words** (Chinese, Japanese, Thai, ...) and Korean, whose particles cling to words,
+  give single characters and pairs of neighbours.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from functools import lru_cache
 
 TERMS_VERSION = 1
-"""Changes with every rule below; an index keeps the version that its postings were made with."""
+"""Changes whenever a text may give other terms than before; an index remembers the one that its terms were made by."""
 
 K1 = 1.2
-"""How fast a term that occurs again counts less (BM25's k1)."""
+"""BM25's k1: how soon a term that occurs again counts no more."""
 B = 0.75
-"""How much long passages count less (BM25's b)."""
+"""BM25's b: how much a term counts less in a long passage, 0 to 1."""
 
-_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_IDEOGRAPHS}]+|(?:(?![{_IDEOGRAPHS}])\w)+(?:\.(?:(?![{_IDEOGRAPHS}])\w)+)*")
-_IS_IDEOGRAPH = re.compile(rf"[{_IDEOGRAPHS}]")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_LONGEST = 64  # characters of a term: nobody types more, and files hold encoded data without a blank
+_CACHED = 65_536  # words
+
+# Thai, Lao, Myanmar, Khmer; Hangul's letters, kana, Han, Hangul
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+    "\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# Vowel signs and the like belong to words, and Python's \w lacks them.
+_MARKS = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+_ACCENT = re.compile("[\u0300-\u036f]")
+_NAME = rf"[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*"
+_WORD = re.compile(rf"[{_UNSPACED}]+|{_NAME}(?:\.{_NAME})*")
+_ASCII_WORD = re.compile(r"\w+(?:\.\w+)*", re.ASCII)
+_PART = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z]+|\d+")
+_PART_BEYOND_ASCII = re.compile(rf"\d+|(?:[^\W\d_]|[{_MARKS}])+")
+_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of a text, in its order, as often as they occur.
+    """Return the terms of a text or a query, in its order, as often as they occur.
 
     Args:
-        text: Any text; passages and queries are treated alike.
+        text: Any text.
     """
+    words = _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(unicodedata.normalize("NFKC", text))
     found: list[str] = []
-    for word in _WORD.findall(unicodedata.normalize("NFKC", text)):
-        found.extend(_terms_of(word))
+    for word in words:
+        found += _cached(word) if len(word) <= _LONGEST else _terms_of(word)
     return found
 
 
-@lru_cache(maxsize=100_000)
 def _terms_of(word: str) -> tuple[str, ...]:
-    if _IS_IDEOGRAPH.match(word):
+    """The terms of one word, identifier, dotted name, or run of a script without blanks."""
+    if _HAS_UNSPACED.match(word):
         return (*word, *(word[start : start + 2] for start in range(len(word) - 1)))
-    parts = [part.casefold() for part in _PART.findall(word)]
-    whole = word.casefold()
-    return (whole,) if parts in ([], [whole]) else (whole, *parts)
+    if not word.isascii():
+        word = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", word)))
+    names = word.split(".")
+    found = [word.casefold()[:_LONGEST]] if len(names) > 1 else []
+    for name in names:
+        found += _of_name(name)
+    return tuple(found)
+
+
+def _of_name(name: str) -> list[str]:
+    """The terms of what holds no dot: a word's stem, or an identifier and its parts' stems."""
+    whole = name.casefold()[:_LONGEST]
+    parts = [part.casefold()[:_LONGEST] for part in (_PART if name.isascii() else _PART_BEYOND_ASCII).findall(name)]
+    stems = [_stemmers.stemmed(part) for part in parts]
+    return stems if parts == [whole] else [whole, *stems]
+
+
+class _Stemmers(threading.local):
+    """A stemmer for each thread: they are not made to be shared."""
+
+    def __init__(self) -> None:
+        import Stemmer
+
+        self.stemmed = Stemmer.Stemmer("english", 0).stemWord
+
+
+_stemmers = _Stemmers()
+_cached = lru_cache(maxsize=_CACHED)(_terms_of)

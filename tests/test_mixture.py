@@ -20,8 +20,9 @@ from worlds import write_corpus
 from retrieval import Retriever, build_index, evaluate, evaluate_retriever, rerank_run
 from retrieval.errors import ConfigError, DataError, ModelError
 from retrieval.eval.benchmark import Benchmark
+from retrieval.hybrid import standardised
 from retrieval.matching import combined, mixed
-from retrieval.mixture import MIXTURE_FILE, JudgedList, Mixture, fit_mixture, standardised
+from retrieval.mixture import MIXTURE_FILE, JudgedList, Mixture, fit_mixture
 from retrieval.models import fingerprint
 from retrieval.reranker import CrossEncoder, RerankSettings
 from retrieval.reranking import passages_of
