@@ -24,11 +24,11 @@ from retrieval.columns import unify
 from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import atomic_write, sync_folder, sync_parents, writer_lock, writing
 from retrieval.index.approximate import ApproximateIndex, plan, tune
+from retrieval.index.lexical import write_lexical
 from retrieval.index.manifest import (
     MANIFEST,
     ApproximateEntry,
     DeletedEntry,
-    FileEntry,
     Manifest,
     SegmentEntry,
     staging_folder,
@@ -54,6 +54,8 @@ class IndexSpec:
         index_type: auto, flat, hnsw, ivf, ivfpq or a FAISS factory string.
         encoder: Identity of the model, or None.
         text: How text was made.
+        lexical: Whether there is a keyword part; None in indexes of a release without, for which compacting makes one.
+        fusion: How the scores of keyword search and of vectors are mixed; None: by the default.
     """
 
     dim: int
@@ -62,6 +64,8 @@ class IndexSpec:
     index_type: str = "auto"
     encoder: dict[str, Any] | None = None
     text: dict[str, Any]
+    lexical: bool | None = True
+    fusion: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, manifest: Manifest) -> IndexSpec:
@@ -73,6 +77,8 @@ class IndexSpec:
             index_type=manifest.index_type,
             encoder=manifest.encoder,
             text=manifest.text,
+            lexical=manifest.lexical,
+            fusion=manifest.fusion,
         )
 
 
@@ -88,9 +94,7 @@ class Part:
     def read(cls, path: Path) -> Part:
         """Read a checkpoint's entry."""
         body = json.loads(path.read_bytes())
-        entry = body["segment"]
-        files = {name: FileEntry(**entry[name]) for name in ("documents", "vectors")}
-        return cls(**{**body, "segment": SegmentEntry(**{**entry, **files})})
+        return cls(**{**body, "segment": SegmentEntry.parse(body["segment"])})
 
 
 class Writer:
@@ -133,9 +137,9 @@ class Writer:
             inputs: Fingerprint of the documents; None for inputs that cannot be read again.
         """
         self._repeatable = inputs is not None
-        # The index type is no part of this: it is only looked at when all vectors are there.
+        # The index type and the keyword part are no part of this: they are made when all vectors are there.
         settings = {
-            **asdict(replace(self.spec, index_type="")),
+            **asdict(replace(self.spec, index_type="", lexical=None)),
             "inputs": inputs,
             "generation": self.generation,
         }
@@ -164,7 +168,7 @@ class Writer:
         for number in range(len(self._part_folders())):
             try:
                 part = Part.read(folder / f"{number:06d}.json")
-                for file in (part.segment.documents, part.segment.vectors):
+                for file in part.segment.files():
                     file.check(folder, verify=True)
             except (OSError, ValueError, KeyError, TypeError):  # IndexFormatError is a ValueError
                 return
@@ -217,6 +221,10 @@ class Writer:
         """Mark rows of the present generation as deleted, from the commit on."""
         self._deleted.append(rows)
 
+    def set_fusion(self, fusion: dict[str, Any] | None) -> None:
+        """Mix the scores of both sides in this way from the commit on; None: by the default."""
+        self.spec = replace(self.spec, fusion=fusion)
+
     def commit(self) -> Manifest:
         """Publish everything at once.
 
@@ -259,7 +267,8 @@ class Writer:
             dtype=self.spec.vector_dtype,
         )
         self._deleted = []
-        return self._publish([], [segment] if rows else [], keep_counts=True)
+        self.spec = replace(self.spec, lexical=self.spec.lexical is not False)
+        return self._publish([], [self._with_terms(segment)] if rows else [], keep_counts=True)
 
     @property
     def _segment_id(self) -> str:
@@ -277,7 +286,7 @@ class Writer:
             for part in self.parts:
                 yield from Rows([self._open_part(part)], dim=self.spec.dim).blocks(8192)
 
-        return write_segment(
+        entry = write_segment(
             self.staging,
             self._segment_id,
             schema=schema,
@@ -287,6 +296,15 @@ class Writer:
             dim=self.spec.dim,
             dtype=self.spec.vector_dtype,
         )
+        return self._with_terms(entry)
+
+    def _with_terms(self, entry: SegmentEntry) -> SegmentEntry:
+        """Write the keyword part of a new segment, where the index has one."""
+        if not self.spec.lexical:
+            return entry
+        log.info("counting the terms of %d passages", entry.rows)
+        batches = Segment(self.staging, entry, dim=self.spec.dim).batches
+        return replace(entry, lexical=write_lexical(self.staging, entry.id, batches))
 
     def _publish(self, old: list[SegmentEntry], new: list[SegmentEntry], *, keep_counts: bool = False) -> Manifest:
         segments = old + new
@@ -308,6 +326,8 @@ class Writer:
             segments=segments,
             deleted=self._write_deleted(deleted) if len(deleted) else None,
             approximate=approximate,
+            lexical=self.spec.lexical,
+            fusion=self.spec.fusion,
         )
         with writing(self.path):
             self._move_into_place(manifest)

@@ -17,7 +17,8 @@ from retrieval.errors import IndexFormatError
 from retrieval.files import atomic_write, sha256
 
 FORMAT = "retrieve-rerank index"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READABLE = (1, 2)  # 1 has no keyword part
 MANIFEST = "manifest.json"
 _HASH_ALWAYS = 16 * 2**20  # bytes; larger files are hashed on request
 
@@ -49,6 +50,15 @@ class FileEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LexicalEntry:
+    """The keyword part of a segment: postings and lengths, and the rules that made its terms."""
+
+    terms_version: int
+    terms: FileEntry
+    lengths: FileEntry
+
+
+@dataclass(frozen=True, kw_only=True)
 class SegmentEntry:
     """One segment: its rows are passages, in the order of their documents."""
 
@@ -56,6 +66,26 @@ class SegmentEntry:
     rows: int
     documents: FileEntry
     vectors: FileEntry
+    lexical: LexicalEntry | None = None
+
+    def files(self) -> Iterator[FileEntry]:
+        """Every file of the segment."""
+        yield self.documents
+        yield self.vectors
+        if self.lexical:
+            yield self.lexical.terms
+            yield self.lexical.lengths
+
+    @classmethod
+    def parse(cls, body: dict[str, Any]) -> SegmentEntry:
+        """Read what `asdict` wrote as JSON."""
+        files = {name: FileEntry(**body[name]) for name in ("documents", "vectors")}
+        if lexical := body.get("lexical"):
+            lexical = LexicalEntry(
+                terms_version=lexical["terms_version"],
+                **{name: FileEntry(**lexical[name]) for name in ("terms", "lengths")},
+            )
+        return cls(**{**body, **files, "lexical": lexical})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +126,8 @@ class Manifest:
         segments: In the order of global rows.
         deleted: Tombstones, or None.
         approximate: The approximate index, or None for exact search.
+        lexical: Whether segments have a keyword part; None in indexes of format 1, which had none.
+        fusion: How the scores of both sides are mixed (see `retrieval.hybrid`); None: by the default.
     """
 
     generation: int
@@ -111,6 +143,8 @@ class Manifest:
     segments: list[SegmentEntry] = field(default_factory=list)
     deleted: DeletedEntry | None = None
     approximate: ApproximateEntry | None = None
+    lexical: bool | None = None
+    fusion: dict[str, Any] | None = None
 
     @property
     def rows(self) -> int:
@@ -120,8 +154,7 @@ class Manifest:
     def files(self) -> Iterator[FileEntry]:
         """Every file but the manifest itself."""
         for segment in self.segments:
-            yield segment.documents
-            yield segment.vectors
+            yield from segment.files()
         if self.deleted:
             yield self.deleted.file
         if self.approximate:
@@ -158,9 +191,9 @@ class Manifest:
             version = body.pop("format_version")
         except (ValueError, AttributeError, KeyError, TypeError):
             raise IndexFormatError(f"{path} is damaged or not ours; restore it or rebuild the index") from None
-        if version != FORMAT_VERSION:
+        if version not in _READABLE:
             raise IndexFormatError(
-                f"{path} has format_version {version!r} and this release reads {FORMAT_VERSION}; "
+                f"{path} has format_version {version!r} and this release reads up to {FORMAT_VERSION}; "
                 "update retrieve-rerank or rebuild the index"
             )
         checksum = body.pop("checksum", None)
@@ -175,16 +208,7 @@ def _checksum(body: dict[str, Any]) -> str:
 
 
 def _parse(body: dict[str, Any]) -> Manifest:
-    body["segments"] = [
-        SegmentEntry(
-            **{
-                **entry,
-                "documents": FileEntry(**entry["documents"]),
-                "vectors": FileEntry(**entry["vectors"]),
-            }
-        )
-        for entry in body["segments"]
-    ]
+    body["segments"] = [SegmentEntry.parse(entry) for entry in body["segments"]]
     if deleted := body["deleted"]:
         body["deleted"] = DeletedEntry(**{**deleted, "file": FileEntry(**deleted["file"])})
     if approximate := body["approximate"]:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.columns import is_json
-from retrieval.errors import DataError, IndexFormatError
+from retrieval.errors import ConfigError, DataError, IndexFormatError
 from retrieval.files import require_utf8
+from retrieval.hybrid import Fusion
 from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.lexical import Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
 from retrieval.index.vectors import checked, exact_scores
-from retrieval.ranking import Candidate, best_passages
+from retrieval.ranking import Candidate, Span, best_passages, ordered
+from retrieval.terms import TERMS_VERSION
 
 _OPEN_TRIES = 20  # a writer may commit, and remove what is no longer listed, while a reader opens
 _QUERIES_AT_ONCE = 256
@@ -29,7 +33,11 @@ _SCORED_AT_ONCE = 65_536  # vectors held in float64
 _MIN_APPROXIMATE_FETCH = 128
 _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximate index is not worth asking
 
+_POOL = 100  # documents of each side whose scores are mixed; more if more are asked for
+_SPANS = 3  # further passages of a hit's document
+
 Raw = tuple[np.ndarray, np.ndarray]
+Group = Literal["document", "passage"]
 
 
 class Index:
@@ -45,6 +53,11 @@ class Index:
             dim=manifest.dim,
         )
         self._deleted = _read_deleted(path, manifest, verify=verify)
+        self._postings = [
+            Postings(path, entry.lexical, rows=entry.rows, verify=verify)
+            for entry in manifest.segments
+            if entry.lexical
+        ]
         self._approximate: ApproximateIndex | None = None
         self._covered = 0
         if entry := manifest.approximate:
@@ -107,23 +120,151 @@ class Index:
                 fields.setdefault(field.name, field)
         return pa.schema(list(fields.values()))
 
-    def search(self, queries: np.ndarray, k: int, *, where: pc.Expression | None = None) -> list[list[Candidate]]:
-        """Find the k best documents of each query, each by its best passage, in the total order of `ranking`.
+    @functools.cached_property
+    def without_keywords(self) -> str:
+        """Why there is no keyword search, and the way out; "" where there is."""
+        made = [entry.lexical for entry in self.manifest.segments]
+        if self.manifest.lexical is None:
+            return f"{self.path} has no keyword part; `retrieve compact` makes it"
+        if not self.manifest.lexical:
+            return f"{self.path} was built without its keyword part; rebuild it, without --no-lexical"
+        if others := {entry.terms_version for entry in made if entry} - {TERMS_VERSION}:
+            return (
+                f"the keyword part of {self.path} is of version {min(others)} and this release reads {TERMS_VERSION}; "
+                "`retrieve compact` makes it anew"
+            )
+        return ""
+
+    def require_keywords(self) -> None:
+        """Refuse an index that cannot be searched by keywords.
+
+        Raises:
+            ConfigError: Says why, and the way out.
+        """
+        if self.without_keywords:
+            raise ConfigError(self.without_keywords)
+
+    @functools.cached_property
+    def _keywords(self) -> Keywords:
+        self.require_keywords()
+        return Keywords(self._postings, self.live)
+
+    @property
+    def fusion(self) -> Fusion:
+        """How the scores of both sides are mixed: as the index says, or by the default."""
+        return Fusion() if self.manifest.fusion is None else Fusion.from_dict(self.manifest.fusion)
+
+    def search(
+        self, queries: np.ndarray, k: int, *, where: pc.Expression | None = None, group: Group = "document"
+    ) -> list[list[Candidate]]:
+        """Find the k best documents of each query by vectors, in the total order of `ranking`.
 
         Args:
             queries: (q, dim) float32, unit rows under cosine.
             k: Documents for each query; fewer are returned when fewer pass.
             where: A predicate on columns.
+            group: Whether a document stands once, by its best passage, or k passages are found, each by itself.
 
         Raises:
             DataError: Queries of another dimension or with NaN; a predicate that does not fit the columns.
         """
         queries = checked(queries, self.dim, what="query vectors")
         allowed = self._allowed(where)
+        found = self._by_vectors(queries, k, allowed, group)
+        if group == "passage":
+            return found
+        return [
+            self._spanned(some, allowed, functools.partial(self._dense_scores, query))
+            for query, some in zip(queries, found, strict=True)
+        ]
+
+    def search_lexical(
+        self,
+        queries: Sequence[Sequence[str]],
+        k: int,
+        *,
+        where: pc.Expression | None = None,
+        group: Group = "document",
+    ) -> list[list[Candidate]]:
+        """Find the k best documents of each query by its terms (BM25), in the total order of `ranking`.
+
+        Args:
+            queries: The terms of each query (see `retrieval.terms`); passages without any of them are no hits.
+            k: As in `search`, like the rest.
+            where: A predicate on columns; statistics are those of all live passages.
+            group: Whether a document stands once.
+
+        Raises:
+            ConfigError: The index has no keyword part.
+            DataError: A predicate that does not fit the columns.
+        """
+        allowed = self._allowed(where)
+        results = []
+        for query in queries:
+            scores = self._keywords.scores(query)
+            found = self._by_terms(scores, k, allowed, group)
+            if group == "document":
+                holding = scores > 0 if allowed is None else allowed & (scores > 0)
+                found = self._spanned(found, holding, scores.__getitem__)
+            results.append(found)
+        return results
+
+    def search_hybrid(
+        self,
+        queries: np.ndarray,
+        terms: Sequence[Sequence[str]],
+        k: int,
+        *,
+        where: pc.Expression | None = None,
+        group: Group = "document",
+        fusion: Fusion | None = None,
+    ) -> list[list[Candidate]]:
+        """Find the k best documents of each query by both sides.
+
+        The best of each side (100, or k if that is more), by their best passages, are one pool. Each passage in it
+        gets its score on both sides, and these are mixed.
+
+        Args:
+            queries: (q, dim) float32, unit rows under cosine.
+            terms: The terms of each of them.
+            k: As in `search`, like the rest.
+            where: A predicate on columns.
+            group: Whether a document stands once.
+            fusion: How scores are mixed; None: as the index says.
+
+        Raises:
+            ConfigError: The index has no keyword part.
+            DataError: Queries of another dimension or with NaN; a predicate that does not fit the columns.
+        """
+        queries = checked(queries, self.dim, what="query vectors")
+        allowed = self._allowed(where)
+        depth, fusion = max(k, _POOL), fusion or self.fusion
+        by_vectors = self._by_vectors(queries, depth, allowed, group)
+        results = []
+        for query, near, query_terms in zip(queries, by_vectors, terms, strict=True):
+            scores = self._keywords.scores(query_terms)
+            pool = {one.row: one for one in [*near, *self._by_terms(scores, depth, allowed, group)]}
+            rows = np.array(sorted(pool), np.int64)
+            dense, lexical = self._dense_scores(query, rows), scores[rows]
+            mixed = fusion.combine(dense, lexical)
+            candidates = [
+                replace(pool[row], score=score, dense_score=one, lexical_score=other)
+                for row, score, one, other in zip(
+                    *(column.tolist() for column in (rows, mixed, dense, lexical)), strict=True
+                )
+            ]
+            results.append(_grouped(candidates, group)[:k])
+        return results
+
+    def _by_vectors(
+        self, queries: np.ndarray, k: int, allowed: np.ndarray | None, group: Group
+    ) -> list[list[Candidate]]:
         available = self.rows.rows if allowed is None else int(allowed.sum())
         results: list[list[Candidate]] = [[] for _ in queries]
         pending = list(range(len(queries))) if available else []
-        per_document = max(1.0, self.manifest.passages / max(1, self.manifest.documents))
+        per_document = (
+            max(1.0, self.manifest.passages / max(1, self.manifest.documents)) if group == "document" else 1.0
+        )
         fetch = min(available, int(k * min(per_document, 8.0)) + 16)
         while pending:
             unfinished = []
@@ -131,13 +272,59 @@ class Index:
             for start in range(0, len(pending), at_once):
                 chunk = pending[start : start + at_once]
                 for query, raw in zip(chunk, self._raw(queries[chunk], fetch, allowed, available), strict=True):
-                    results[query], complete = self._rank(queries[query], raw, k)
+                    results[query], complete = self._rank(queries[query], raw, k, group)
                     most = available if len(results[query]) < k else min(available, _MAX_FETCH)
                     if not complete and fetch < most:
                         unfinished.append(query)
             pending = unfinished
             fetch = min(available, fetch * 4)
         return results
+
+    def _by_terms(self, scores: np.ndarray, k: int, allowed: np.ndarray | None, group: Group) -> list[Candidate]:
+        """Order the rows that have a score, (rows,) float64, and may be found; the k best are settled."""
+        matching = np.flatnonzero(scores)
+        if allowed is not None:
+            matching = matching[allowed[matching]]
+        fetch = k
+        while True:
+            rows = best_rows(scores, matching, fetch)
+            found = _grouped([self._candidate(float(scores[row]), row, by_terms=True) for row in rows.tolist()], group)
+            if len(found) >= k or len(rows) == len(matching):
+                return found[:k]
+            fetch *= 4
+
+    def _spanned(
+        self, found: Sequence[Candidate], allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
+    ) -> list[Candidate]:
+        """Add each document's next best passages; `score` gives numbers (n,) for global rows (n,)."""
+        return [replace(one, spans=self._spans(one, allowed, score)) for one in found]
+
+    def _spans(
+        self, candidate: Candidate, allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[Span, ...]:
+        rows = self._others(candidate)
+        if allowed is not None:
+            rows = rows[allowed[rows]]
+        if not len(rows):
+            return ()
+        scores = score(rows)
+        spans = []
+        for at in np.argsort(-scores, kind="stable")[:_SPANS].tolist():
+            segment, local = self.rows.locate(int(rows[at]))
+            start, end = segment.cells(local, ("start", "end"))
+            spans.append(Span(start=start, end=end, score=float(scores[at])))
+        return tuple(spans)
+
+    def _others(self, candidate: Candidate) -> np.ndarray:
+        """Return the global rows of a document's other passages, which stand around this one, (n,) int64."""
+        segment, local = self.rows.locate(candidate.row)
+        count = candidate.passage + 1
+        while (after := local + count - candidate.passage) < segment.rows:
+            if segment.cells(after, ("passage",)) != [count]:
+                break
+            count += 1
+        rows = candidate.row - candidate.passage + np.arange(count)
+        return rows[rows != candidate.row]
 
     def _allowed(self, where: pc.Expression | None) -> np.ndarray | None:
         if where is None:
@@ -196,11 +383,13 @@ class Index:
                 raws[number] = raw
         return raws
 
-    def _rank(self, query: np.ndarray, raw: Raw, k: int) -> tuple[list[Candidate], bool]:
-        """Rescore exactly, order, collapse to documents; and say whether the fetched rows settle the first k."""
+    def _rank(self, query: np.ndarray, raw: Raw, k: int, group: Group) -> tuple[list[Candidate], bool]:
+        """Rescore exactly, order, group; and say whether the fetched rows settle the first k."""
         scores, rows = raw
         exact, longest = self._scored(query, rows)
-        ranked = best_passages(self._candidate(float(score), int(row)) for score, row in zip(exact, rows, strict=True))
+        ranked = _grouped(
+            [self._candidate(score, row) for score, row in zip(exact.tolist(), rows.tolist(), strict=True)], group
+        )
         if len(ranked) < k:
             return ranked, False
         if self._approximate is not None:
@@ -208,6 +397,9 @@ class Index:
         # What was not fetched scores at most the last fetched score, within float32's rounding of a sum.
         rounding = 2e-6 * float(np.linalg.norm(query)) * longest
         return ranked[:k], ranked[k - 1].score > float(scores[-1]) + rounding
+
+    def _dense_scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return self._scored(query, rows)[0]
 
     def _scored(self, query: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Score rows (n,) exactly as (n,) float32, some at a time, and tell the length of the longest vector."""
@@ -219,10 +411,11 @@ class Index:
             longest = max(longest, float(np.linalg.norm(vectors, axis=1).max()))
         return scores, longest
 
-    def _candidate(self, score: float, row: int) -> Candidate:
+    def _candidate(self, score: float, row: int, *, by_terms: bool = False) -> Candidate:
         segment, local = self.rows.locate(row)
         doc_id, passage = segment.cells(local, ("doc_id", "passage"))
-        return Candidate(score=score, doc_id=doc_id, passage=passage, row=row)
+        dense, lexical = (None, score) if by_terms else (score, None)
+        return Candidate(score=score, doc_id=doc_id, passage=passage, row=row, dense_score=dense, lexical_score=lexical)
 
     def passage(self, row: int) -> dict[str, Any]:
         """Return a row's doc_id, title, text, passage, start and end."""
@@ -268,6 +461,10 @@ class Index:
             settings = ", ".join(f"{name} {value}" for name, value in approximate.parameters.items())
             facts["search"] = f"{approximate.factory} {settings}".strip()
             facts["recall@10"] = f"{approximate.recall_at_10} on {approximate.recall_sample} of its passages"
+        facts["keyword search"] = f"none: {self.without_keywords}" if self.without_keywords else "BM25"
+        if not self.without_keywords:
+            facts["fusion"] = ", ".join(f"{name} {value}" for name, value in self.fusion.to_dict().items())
+            facts["fusion"] += " (default)" if manifest.fusion is None else ""
         facts |= {f"encoder {name}": value for name, value in (encoder or {}).items() if name != "name"}
         facts |= {f"text {name}": value for name, value in manifest.text.items()}
         facts["files"] = "all hashes right" if verified else "sizes right; --verify reads and hashes all"
@@ -299,6 +496,10 @@ class Index:
         """Of some rows, the passage numbers of those that begin a document: 0, or None for one without text."""
         numbers = (segment.cells(local, ("passage",))[0] for segment, local in map(self.rows.locate, rows.tolist()))
         return [number for number in numbers if not number]
+
+
+def _grouped(candidates: Sequence[Candidate], group: Group) -> list[Candidate]:
+    return best_passages(candidates) if group == "document" else ordered(candidates)
 
 
 def _asks_for(where: pc.Expression, column: str) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
+from retrieval.hybrid import Fusion
 from retrieval.index.approximate import plan
 from retrieval.index.build import IndexSpec, Writer, check_target, writing_index
 from retrieval.index.manifest import Manifest
@@ -35,12 +36,14 @@ class IndexSettings:
         vector_dtype: float32, or float16 for half the size.
         metric: Of ready-made vectors: cosine (they are brought to unit length) or dot.
         vector_field: Name of the vectors' column in a Parquet file; None where only one column fits.
+        lexical: Whether the index gets a part for keyword and hybrid search.
     """
 
     index_type: str = "auto"
     vector_dtype: VectorDtype = "float32"
     metric: str = "cosine"
     vector_field: str | None = None
+    lexical: bool = True
 
     def __post_init__(self) -> None:
         if self.vector_dtype not in ("float32", "float16"):
@@ -277,6 +280,20 @@ def compact_index(path: str | Path) -> Manifest:
     return manifest
 
 
+def set_fusion(path: str | Path, fusion: Fusion | None) -> Manifest:
+    """Say how the index's hybrid search mixes the scores of keywords and of vectors; None: by the default.
+
+    Raises:
+        ConfigError: The index has no keyword part.
+        IndexFormatError: No index at `path`, or a damaged one.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    with writing_index(Path(path).expanduser()) as writer:
+        writer.present.require_keywords()
+        writer.set_fusion(None if fusion is None else fusion.to_dict())
+        return writer.commit()
+
+
 def _warn(notices: Sequence[str]) -> None:
     """Say what a change without a report has to say."""
     for notice in notices:
@@ -305,6 +322,7 @@ def _encoder_spec(encoder: Encoder, encoding: EncoderSettings, settings: IndexSe
         index_type=settings.index_type,
         encoder=dict(encoder.identity),
         text={"title": "title, a space, text", "on_long": encoding.on_long, "overlap": encoding.overlap},
+        lexical=settings.lexical,
     )
 
 
@@ -332,6 +350,7 @@ def _vector_spec(
         index_type=settings.index_type,
         encoder=identity,
         text={"title": "unknown: vectors were ready-made"},
+        lexical=settings.lexical,
     )
 
 

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, TypeVar
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A further passage of a hit's document: its characters in the document's text, and its score."""
+
+    start: int
+    end: int
+    score: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +32,8 @@ class Hit:
         score: What the hits are ordered by; higher is better.
         retrieval_score: The first stage's score.
         retrieval_rank: Its rank there, from 1; None where that is not known.
+        dense_score: Its score by vectors, None where they were not asked.
+        lexical_score: Its score by terms (BM25), None where they were not asked.
         rerank_score: The cross-encoder's logit, or None where no reranker ran.
         rerank_probability: Its sigmoid, or None.
         title: The document's title, or "".
@@ -30,6 +41,12 @@ class Hit:
         start: Where the passage starts in the document's text, in characters.
         end: Where it ends.
         passage: The passage's number within its document, from 0.
+        section: The part of the document that the passage is of, such as `DataFrame.merge` or `Guide > Install`; ""
+            where it has no name, None for a document without parts.
+        kind: What that part is: function, method, class, section, cell, page, code, text; or None.
+        start_line: The file's line on which the passage starts, from 1; None where the text is not the file's own.
+        end_line: The line on which it ends.
+        spans: The document's next best passages, at most three, by the first stage's score.
         metadata: The document's further columns.
     """
 
@@ -38,6 +55,8 @@ class Hit:
     score: float
     retrieval_score: float
     retrieval_rank: int | None = None
+    dense_score: float | None = None
+    lexical_score: float | None = None
     rerank_score: float | None = None
     rerank_probability: float | None = None
     title: str = ""
@@ -45,6 +64,11 @@ class Hit:
     start: int = 0
     end: int = 0
     passage: int = 0
+    section: str | None = None
+    kind: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+    spans: Sequence[Span] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
@@ -52,7 +76,11 @@ class Hit:
 
         Metadata that JSON has no type for (dates, bytes, decimals) becomes text, a NaN becomes None.
         """
-        return {**asdict(self), "metadata": _json_value(dict(self.metadata))}
+        return {
+            **asdict(self),
+            "spans": [asdict(span) for span in self.spans],
+            "metadata": _json_value(dict(self.metadata)),
+        }
 
 
 def _json_value(value: object) -> object:
@@ -77,6 +105,9 @@ class Candidate:
     doc_id: str
     passage: int
     row: int
+    dense_score: float | None = None
+    lexical_score: float | None = None
+    spans: Sequence[Span] = ()
 
 
 class _Scored(Protocol):

@@ -137,7 +137,7 @@ def test_a_damaged_index_can_be_rebuilt_in_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "format_version 2 and this release reads 1"),
+        ({"format_version": 3}, "format_version 3 and this release reads up to 2"),
         ({"format": "other"}, "not ours"),
         ({"documents": 7}, "wrong checksum"),
     ],

@@ -51,6 +51,12 @@ from retrieval.commands.options import DEVICE, READING, chosen, document_setting
     show_default=True,
     help="Of ready-made vectors.",
 )
+@click.option(
+    "--lexical/--no-lexical",
+    default=True,
+    show_default=True,
+    help="Make a part for keyword search (BM25), which hybrid search, the default of a query, needs.",
+)
 @READING
 @DEVICE
 @click.option("--overwrite", is_flag=True, help="Replace an index that is there, once the new one is complete.")
