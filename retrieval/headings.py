@@ -60,6 +60,52 @@ def sections(text: str, *, markdown: bool = False) -> list[Section]:
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch of a text, from a heading (or the beginning) to the next one.
+
+    Attributes:
+        start: Its first character, that of the heading's line.
+        body: The character after the heading.
+        end: The character after the stretch, where the next one starts.
+        level: Of the heading, as in `Section`; 0 before the first.
+        path: The headings that it is under, outermost first, its own last.
+    """
+
+    start: int
+    body: int
+    end: int
+    level: int
+    path: tuple[str, ...]
+
+
+def spans(text: str, *, markdown: bool = False) -> list[Span]:
+    """Cut a text at its headings (see `sections`) into stretches that cover all of it, the head of YAML included.
+
+    Args:
+        text: The text.
+        markdown: As for `sections`.
+
+    Returns:
+        Span 0 begins with the text and has no heading; it may be empty.
+    """
+    head = _FRONT_MATTER.match(text)
+    offset = head.end() if head else 0
+    starts = [offset, *(offset + line.end() for line in _LINES.finditer(text[offset:])), len(text)]
+    found = list(_headings(_LINES.split(text[offset:]), markdown))
+    ends = [starts[heading.first] for heading in found] + [len(text)]
+    result = [Span(start=0, body=0, end=ends[0], level=0, path=())]
+    above: list[_Heading] = []
+    for heading, end in zip(found, ends[1:], strict=True):
+        while above and above[-1].level >= heading.level:
+            above.pop()
+        above.append(heading)
+        path = tuple(one.text for one in above)
+        start, body = starts[heading.first], min(starts[heading.after], end)
+        result.append(Span(start=start, body=body, end=end, level=heading.level, path=path))
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class _Heading:
     text: str

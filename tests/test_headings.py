@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrieval.headings import sections
+from retrieval.headings import sections, spans
 
 MARKDOWN = """---
 title: unseen
@@ -106,3 +106,28 @@ def test_other_markups_and_line_ends():
 def test_no_heading(text):
     assert [found.heading for found in sections(text)] == [""]
     assert sections(text)[0].text == text.strip()
+
+
+@pytest.mark.parametrize("markdown", [True, False])
+@pytest.mark.parametrize("text", [MARKDOWN, MARKDOWN.replace("\n", "\r\n"), RST, "", "# a", "# a\n", "a\n\n# b\n"])
+def test_spans_are_the_sections_with_their_places(text, markdown):
+    found = spans(text, markdown=markdown)
+    assert [found[0].start, *(span.end for span in found)] == [*(span.start for span in found), len(text)]
+    assert all(span.start <= span.body <= span.end for span in found)
+    expected = sections(text, markdown=markdown)
+    assert [span.level for span in found] == [section.level for section in expected]
+    assert ["".join(span.path[-1:]) for span in found] == [section.heading for section in expected]
+    for span, section in zip(found[1:], expected[1:], strict=True):
+        assert section.heading in text[span.start : span.body]
+        assert "".join(text[span.body : span.end].split()).startswith("".join(section.text.split()))
+
+
+def test_the_path_of_a_span():
+    assert [span.path for span in spans(RST)] == [
+        (),
+        ("Tables",),
+        ("Tables", "Of the rows"),
+        ("Tables", "Of the cells"),
+        ("Tables", "Of the cells", "Parts"),
+        ("Tables", "Columns"),
+    ]
