@@ -1,7 +1,7 @@
 """The terms of keyword search: what a text or a query is broken into before BM25 counts.
 
 - **Words** are lower-cased, accents fall away, English endings too (Porter's second stemmer), so that "Weights" finds
-  "weight". There are no stop words: BM25 weighs words that are everywhere next to nothing, and in code they are names.
+  "weight". Words of grammar ("the", "how") are left out, but not as parts of identifiers (`is_valid`).
 - **Identifiers** (`getUserId`, `get_user_id`, `HTTPServer2`, `os.path.join`, `v1.2.3`) give the whole as it was
   written, without stemming, and its parts. A dotted name also gives the names between its dots.
 - **Scripts without blanks between words** (Chinese, Japanese, Thai, ...) and Korean, whose particles cling to words,
@@ -18,9 +18,9 @@ from functools import lru_cache
 TERMS_VERSION = 1
 """Changes whenever a text may give other terms than before; an index remembers the one that its terms were made by."""
 
-K1 = 1.2
+K1 = 1.0
 """BM25's k1: how soon a term that occurs again counts no more."""
-B = 0.75
+B = 0.8
 """BM25's b: how much a term counts less in a long passage, 0 to 1."""
 
 _LONGEST = 64  # characters of a term: nobody types more, and files hold encoded data without a blank
@@ -40,6 +40,13 @@ _ASCII_WORD = re.compile(r"\w+(?:\.\w+)*", re.ASCII)
 _PART = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PART_BEYOND_ASCII = re.compile(rf"\d+|(?:[^\W\d_]|[{_MARKS}])+")
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+
+
+_STOP_WORDS = frozenset(
+    "a an and are as at be been but by can could did do does for from had has have he how i if in into is it its me my "
+    "no not of on or s she should so such t than that the their then there these they this to was we were what when "
+    "where which who why will with would you your".split()
+)
 
 
 def terms(text: str) -> list[str]:
@@ -72,8 +79,9 @@ def _of_name(name: str) -> list[str]:
     """The terms of what holds no dot: a word's stem, or an identifier and its parts' stems."""
     whole = name.casefold()[:_LONGEST]
     parts = [part.casefold()[:_LONGEST] for part in (_PART if name.isascii() else _PART_BEYOND_ASCII).findall(name)]
-    stems = [_stemmers.stemmed(part) for part in parts]
-    return stems if parts == [whole] else [whole, *stems]
+    if parts == [whole]:
+        return [] if whole in _STOP_WORDS else [_stemmers.stemmed(whole)]
+    return [whole, *map(_stemmers.stemmed, parts)]
 
 
 class _Stemmers(threading.local):

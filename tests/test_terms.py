@@ -16,7 +16,7 @@ from retrieval.terms import terms
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("The weights are loaded", "the weight are load"),
+        ("The weights are loaded; how?", "weight load"),
         ("Café NAÏVE Straße ŁÓDŹ", "cafe naiv strass łodz"),
         ("cafe\u0301", "cafe"),
         ("ＡＢＣ ﬁle", "abc file"),  # full width, a ligature
@@ -32,6 +32,7 @@ def test_words(text: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
+        ("is_valid toJSON", "is_valid is valid tojson to json"),
         ("HTTPServer2", "httpserver2 http server 2"),
         ("getUserId", "getuserid get user id"),
         ("get_user_id", "get_user_id get user id"),
