@@ -42,11 +42,12 @@ _PART_BEYOND_ASCII = re.compile(rf"\d+|(?:[^\W\d_]|[{_MARKS}])+")
 _HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 
 
-_STOP_WORDS = frozenset(
+_GRAMMAR = (
     "a an and are as at be been but by can could did do does for from had has have he how i if in into is it its me my "
     "no not of on or s she should so such t than that the their then there these they this to was we were what when "
-    "where which who why will with would you your".split()
+    "where which who why will with would you your"
 )
+_STOP_WORDS = frozenset(_GRAMMAR.split())
 
 
 def terms(text: str) -> list[str]:
