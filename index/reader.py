@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retrieval.columns import is_json
-from retrieval.errors import ConfigError, DataError, IndexFormatError
+from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import require_utf8
+from retrieval.filters import Where, passing
 from retrieval.hybrid import Fusion
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.lexical import Keywords, Postings, best_rows
@@ -35,6 +34,8 @@ _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximat
 
 _POOL = 100  # documents of each side whose scores are mixed; more if more are asked for
 _SPANS = 3  # further passages of a hit's document
+
+_FILTERS_KEPT = 8  # masks of filters, a byte a passage each
 
 Raw = tuple[np.ndarray, np.ndarray]
 Group = Literal["document", "passage"]
@@ -58,6 +59,7 @@ class Index:
             for entry in manifest.segments
             if entry.lexical
         ]
+        self._passing: dict[str, np.ndarray] = {}
         self._approximate: ApproximateIndex | None = None
         self._covered = 0
         if entry := manifest.approximate:
@@ -155,7 +157,7 @@ class Index:
         return Fusion() if self.manifest.fusion is None else Fusion.from_dict(self.manifest.fusion)
 
     def search(
-        self, queries: np.ndarray, k: int, *, where: pc.Expression | None = None, group: Group = "document"
+        self, queries: np.ndarray, k: int, *, where: Where | None = None, group: Group = "document"
     ) -> list[list[Candidate]]:
         """Find the k best documents of each query by vectors, in the total order of `ranking`.
 
@@ -183,7 +185,7 @@ class Index:
         queries: Sequence[Sequence[str]],
         k: int,
         *,
-        where: pc.Expression | None = None,
+        where: Where | None = None,
         group: Group = "document",
     ) -> list[list[Candidate]]:
         """Find the k best documents of each query by its terms (BM25), in the total order of `ranking`.
@@ -215,7 +217,7 @@ class Index:
         terms: Sequence[Sequence[str]],
         k: int,
         *,
-        where: pc.Expression | None = None,
+        where: Where | None = None,
         group: Group = "document",
         fusion: Fusion | None = None,
     ) -> list[list[Candidate]]:
@@ -323,44 +325,23 @@ class Index:
             if segment.cells(after, ("passage",)) != [count]:
                 break
             count += 1
-        rows = candidate.row - candidate.passage + np.arange(count)
-        return rows[rows != candidate.row]
+        return candidate.row - candidate.passage + np.delete(np.arange(count), candidate.passage)
 
-    def _allowed(self, where: pc.Expression | None) -> np.ndarray | None:
+    def _allowed(self, where: Where | None) -> np.ndarray | None:
+        """Rows that pass a filter and may be found, (rows,) bool, or None for all; SQL is evaluated once."""
         if where is None:
             return self.live
-        if not isinstance(where, pc.Expression):
-            raise DataError(
-                f'the filter {where!r} is no predicate; expected one as pyarrow.compute.field("year") >= 2020'
-            )
-        mask = np.concatenate([self._matches(segment, where) for segment in self.rows.segments] or [np.empty(0, bool)])
-        return mask if self.live is None else mask & self.live
-
-    def _matches(self, segment: Segment, where: pc.Expression) -> np.ndarray:
-        import pyarrow.dataset
-
-        mixed = [field.name for field in segment.schema if is_json(field) and _asks_for(where, field.name)]
-        if mixed:
-            raise DataError(
-                f"the filter {where} cannot look into {', '.join(mixed)} of {self.path}: objects, lists or values of "
-                "several types, kept as JSON text; filter on columns of one type"
-            )
-
-        table = pa.Table.from_batches(segment.batches, segment.schema)
-        for field in self.schema:
-            if field.name not in table.column_names:
-                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-        try:
-            kept = pyarrow.dataset.dataset(table).to_table(columns={"keep": where})["keep"]
-            if not (pa.types.is_boolean(kept.type) or pa.types.is_null(kept.type)):
-                raise pa.ArrowTypeError(f"it gives {kept.type}, not true or false")
-            return pc.fill_null(kept.cast(pa.bool_()), False).to_numpy()  # type: ignore[no-any-return]
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
-            columns = ", ".join(f"{field.name} ({field.type})" for field in table.schema)
-            reason = str(error).splitlines()[0]
-            raise DataError(
-                f"the filter {where} does not fit the columns of {self.path}: {reason}; there are {columns}"
-            ) from error
+        known = self._passing.get(where) if isinstance(where, str) else None
+        if known is not None:
+            return known
+        tables = [pa.Table.from_batches(segment.batches, segment.schema) for segment in self.rows.segments]
+        mask = passing(where, tables, place=self.path)
+        mask = mask if self.live is None else mask & self.live
+        if isinstance(where, str):
+            if len(self._passing) >= _FILTERS_KEPT:
+                self._passing.clear()
+            self._passing[where] = mask
+        return mask
 
     def _raw(self, queries: np.ndarray, fetch: int, allowed: np.ndarray | None, available: int) -> list[Raw]:
         """The first stage's own answer: for each query about `fetch` scores and global rows, best first."""
@@ -500,13 +481,6 @@ class Index:
 
 def _grouped(candidates: Sequence[Candidate], group: Group) -> list[Candidate]:
     return best_passages(candidates) if group == "document" else ordered(candidates)
-
-
-def _asks_for(where: pc.Expression, column: str) -> bool:
-    """Whether a predicate needs a column's values, not only whether there are any."""
-    text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', str(where))  # without string literals
-    text = re.sub(r"\b(is_null|is_valid)\(\w+", "", text)
-    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text) is not None
 
 
 def exact_search(
