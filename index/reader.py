@@ -33,6 +33,7 @@ _MIN_APPROXIMATE_FETCH = 128
 _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximate index is not worth asking
 
 _POOL = 100  # documents of each side whose scores are mixed; more if more are asked for
+_SIDES = ("dense_score", "lexical_score")
 _SPANS = 3  # further passages of a hit's document
 
 _FILTERS_KEPT = 8  # masks of filters, a byte a passage each
@@ -238,25 +239,32 @@ class Index:
             ConfigError: The index has no keyword part.
             DataError: Queries of another dimension or with NaN; a predicate that does not fit the columns.
         """
+        fusion = fusion or self.fusion
+        return [ordered_by(fusion, pool, group)[:k] for pool in self.pools(queries, terms, k, where=where, group=group)]
+
+    def pools(
+        self,
+        queries: np.ndarray,
+        terms: Sequence[Sequence[str]],
+        k: int,
+        *,
+        where: Where | None = None,
+        group: Group = "document",
+    ) -> Iterator[list[Candidate]]:
+        """Yield what `search_hybrid` orders: each query's passages with the scores of both sides, not mixed yet."""
         queries = checked(queries, self.dim, what="query vectors")
         allowed = self._allowed(where)
-        depth, fusion = max(k, _POOL), fusion or self.fusion
+        depth = max(k, _POOL)
         by_vectors = self._by_vectors(queries, depth, allowed, group)
-        results = []
         for query, near, query_terms in zip(queries, by_vectors, terms, strict=True):
             scores = self._keywords.scores(query_terms)
             pool = {one.row: one for one in [*near, *self._by_terms(scores, depth, allowed, group)]}
             rows = np.array(sorted(pool), np.int64)
-            dense, lexical = self._dense_scores(query, rows), scores[rows]
-            mixed = fusion.combine(dense, lexical)
-            candidates = [
-                replace(pool[row], score=score, dense_score=one, lexical_score=other)
-                for row, score, one, other in zip(
-                    *(column.tolist() for column in (rows, mixed, dense, lexical)), strict=True
-                )
+            dense, lexical = self._dense_scores(query, rows).tolist(), scores[rows].tolist()
+            yield [
+                replace(pool[row], dense_score=one, lexical_score=other)
+                for row, one, other in zip(rows.tolist(), dense, lexical, strict=True)
             ]
-            results.append(_grouped(candidates, group)[:k])
-        return results
 
     def _by_vectors(
         self, queries: np.ndarray, k: int, allowed: np.ndarray | None, group: Group
@@ -477,6 +485,12 @@ class Index:
         """Of some rows, the passage numbers of those that begin a document: 0, or None for one without text."""
         numbers = (segment.cells(local, ("passage",))[0] for segment, local in map(self.rows.locate, rows.tolist()))
         return [number for number in numbers if not number]
+
+
+def ordered_by(fusion: Fusion, pool: Sequence[Candidate], group: Group = "document") -> list[Candidate]:
+    """Mix the scores of a query's pool, and order it: each document by its best passage, or all passages."""
+    scores = fusion.combine(*(np.array([getattr(one, side) for one in pool], np.float64) for side in _SIDES))
+    return _grouped([replace(one, score=score) for one, score in zip(pool, scores.tolist(), strict=True)], group)
 
 
 def _grouped(candidates: Sequence[Candidate], group: Group) -> list[Candidate]:
