@@ -244,6 +244,7 @@ class Writer:
         there = {field.name: field for field in self.base.schema}
         for field in unify([self._open_part(part).schema for part in self.parts]):
             known = there.get(field.name, field)
+            unify([pa.schema([known]), pa.schema([field])])  # refuses metadata beside a column of ours
             if known.type != field.type and not {pa.null()} & {known.type, field.type}:
                 self.notices.append(
                     f"column {field.name} is {field.type} here and {known.type} in the index: "

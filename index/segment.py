@@ -20,6 +20,7 @@ from retrieval.errors import IndexFormatError
 from retrieval.files import sync_parents, writing
 from retrieval.index.manifest import FileEntry, SegmentEntry
 from retrieval.index.vectors import FlatVectors, VectorDtype, write_vectors
+from retrieval.units import DIGEST, is_own
 
 PASSAGE_FIELDS = (pa.field("passage", pa.int32()), pa.field("start", pa.int64()), pa.field("end", pa.int64()))
 OWN_COLUMNS = ("doc_id", "title", "text", *(field.name for field in PASSAGE_FIELDS))
@@ -140,7 +141,10 @@ class Segment:
         except pa.ArrowInvalid as error:
             raise IndexFormatError(f"{documents} is damaged; restore it or rebuild the index") from error
         self._starts = list(itertools.accumulate((batch.num_rows for batch in self.batches), initial=0))
-        self._metadata_fields = [field for field in self.schema if field.name not in OWN_COLUMNS]
+        own = [field.name for field in self.schema if is_own(field)]  # a corpus without units has none of them
+        self._own = (*OWN_COLUMNS, *own)
+        hidden = {*self._own, DIGEST} if own else set(OWN_COLUMNS)
+        self._metadata_fields = [field for field in self.schema if field.name not in hidden]
         if self._starts[-1] != self.rows:
             raise IndexFormatError(f"{documents} has {self._starts[-1]} rows, expected {self.rows}; rebuild the index")
 
@@ -167,8 +171,8 @@ class Segment:
         return {field.name: plain(value, field) for field, value in zip(fields, values, strict=True)}
 
     def passage(self, row: int) -> dict[str, Any]:
-        """Return the row's own columns."""
-        return dict(zip(OWN_COLUMNS, self.cells(row, OWN_COLUMNS), strict=True))
+        """Return the row's own columns; those of `UNIT_FIELDS` only where the segment has them."""
+        return dict(zip(self._own, self.cells(row, self._own), strict=True))
 
 
 class Rows:

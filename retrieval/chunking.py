@@ -16,12 +16,15 @@ class PassageVectors:
         start: (m,) int64, first character of the passage in the document's text.
         end: (m,) int64, character after its last one.
         vectors: (m, dim) float32.
+        unit: (m,) int64, number of the document's unit that the passage lies in, -1 for a document that is not cut
+            into units; None where there are no units at all.
     """
 
     parent: np.ndarray
     start: np.ndarray
     end: np.ndarray
     vectors: np.ndarray
+    unit: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.errors import DataError
+from retrieval.units import UNITS_TYPE, is_own
 
 MARK = b"retrieval"
 JSON_TEXT = {MARK: b"json"}
@@ -134,6 +135,9 @@ def unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
     A column of one type keeps it; nulls take any type; integers and floats meet in int64 or float64 where
     no value changes; anything else that differs becomes JSON text. Columns come in order of appearance.
+
+    Raises:
+        DataError: metadata has the name of a column that an index keeps for itself of a source tree's files.
     """
     fields: dict[str, pa.Field] = {}
     for schema in schemas:
@@ -145,19 +149,29 @@ def unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 def _meet(one: pa.Field, other: pa.Field) -> pa.Field:
     """Finds the field that both fit into."""
+    if pa.types.is_null(one.type):
+        return other.with_nullable(True)
+    if pa.types.is_null(other.type):
+        return one
+    if is_own(one) != is_own(other) or (one.type == UNITS_TYPE) != (other.type == UNITS_TYPE):
+        raise taken(one.name)
     wide = WIDE_INTEGERS[MARK] in ((one.metadata or {}).get(MARK), (other.metadata or {}).get(MARK))
     if is_json(one) or is_json(other):
         return pa.field(one.name, pa.string(), metadata=JSON_TEXT)
     if one.type == other.type:
         return one.with_metadata(WIDE_INTEGERS) if wide else one
-    if pa.types.is_null(one.type):
-        return other.with_nullable(True)
-    if pa.types.is_null(other.type):
-        return one
     number = _common_number(one.type, other.type, wide)
     if number is None:
         return pa.field(one.name, pa.string(), metadata=JSON_TEXT)
     return pa.field(one.name, number, metadata=WIDE_INTEGERS if wide else None)
+
+
+def taken(name: str) -> DataError:
+    """Makes the error of documents whose metadata has the name of a column for the units of others."""
+    return DataError(
+        f"{name!r} is metadata of some documents, and of others (files of a source tree) it says which part of the "
+        "file a passage is; rename the metadata, or make two indexes"
+    )
 
 
 def _common_number(one: pa.DataType, other: pa.DataType, wide: bool) -> pa.DataType | None:

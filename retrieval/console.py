@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from retrieval.eval.mining import MiningReport
 
 _SNIPPET = 240  # characters of a passage in a table
+_CODE_LINES = 8  # of a passage that is code
+_WIDTH = 100  # characters of a line of it
+_INDENT = " " * 13
+_CODE = frozenset({"function", "method", "class", "code"})
 
 
 def say(line: str) -> None:
@@ -34,10 +38,28 @@ def hits_table(query: str, hits: Sequence[Hit], *, name: str | None = None) -> I
     for hit in hits:
         title = f"  {_line(hit.title)}" if hit.title else ""
         before = click.style(f"  [{_first_stage(hit)}]", dim=True) if hit.rerank_score is not None else ""
-        yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_line(hit.doc_id), fg='cyan')}{title}{before}"
-        yield from textwrap.wrap(
-            _shortened(_line(hit.text)), width=100, initial_indent=" " * 13, subsequent_indent=" " * 13
-        )
+        yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_place(hit), fg='cyan')}{title}{before}"
+        yield from _code(hit.text) if hit.kind in _CODE else _prose(hit.text)
+
+
+def _place(hit: Hit) -> str:
+    """Where a hit is found: its document, and the lines of the file."""
+    lines = f":{hit.start_line}-{hit.end_line}" if hit.start_line is not None else ""
+    return _line(hit.doc_id) + lines
+
+
+def _prose(text: str) -> list[str]:
+    return textwrap.wrap(_shortened(_line(text)), width=_WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _code(text: str) -> Iterator[str]:
+    """The first lines of code, blank ones left out, with the indentation that they have among each other."""
+    lines = [line for line in text.expandtabs(4).split("\n") if line.strip()]
+    for line in textwrap.dedent("\n".join(lines[:_CODE_LINES])).split("\n"):
+        shown = "".join(c if c.isprintable() else " " for c in line.rstrip())
+        yield _INDENT + (shown if len(shown) <= _WIDTH else shown[: _WIDTH - 1] + "…")
+    if len(lines) > _CODE_LINES:
+        yield f"{_INDENT}…"
 
 
 def _first_stage(hit: Hit) -> str:

@@ -1,5 +1,7 @@
 """From documents to passages: parts of fixed size, and the rows that an index stores of a part.
 
+Where a column `units` says how a document is cut (see `retrieval.units`), no passage crosses a unit's border.
+
 A part is tokenised, encoded and written before the next is read, so memory does not grow with the corpus, and a part
 on disk is a checkpoint. Where parts end depends on the documents alone, so an interrupted build ends with the same
 bytes as an undisturbed one.
@@ -9,18 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retrieval.chunking import PassageVectors
-from retrieval.columns import conform, unify
+from retrieval.chunking import PassageVectors, is_blank
+from retrieval.columns import conform, taken, unify
 from retrieval.encoder import BiEncoder
 from retrieval.errors import DataError, ModelError
 from retrieval.matching import Encoder
+from retrieval.units import LINELESS, UNIT_FIELDS, UNITS, UNITS_TYPE, Unit, line_numbers, titled, units_of
 from retrieval.vectorfile import VectorFile, unit_rows
 
 PART_DOCUMENTS = 2048
@@ -64,15 +67,20 @@ class EncodedPassages:
 
     def passages(self, documents: pa.Table, progress: Callable[[float], None]) -> PassageVectors:
         """See `PassageSource`."""
+        pieces = _pieces(documents)
         try:
-            titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
             if isinstance(self.encoder, BiEncoder):
-                found = self.encoder.encode_documents(titles, texts, progress=progress)
+                found = self.encoder.encode_documents(pieces.titles, pieces.texts, progress=progress)
             else:
-                found = self.encoder.encode_documents(titles, texts)
-        except (DataError, ModelError) as error:  # the encoder counts documents, people know them by their ids
-            named = re.sub(r"document (\d+) of the call", lambda m: _document(documents, int(m[1]) - 1), str(error))
+                found = self.encoder.encode_documents(pieces.titles, pieces.texts)
+        except (DataError, ModelError) as error:  # the encoder counts texts, people know documents by their ids
+            named = re.sub(
+                r"document (\d+) of the call",
+                lambda match: _document(documents, int(pieces.parent[int(match[1]) - 1])),
+                str(error),
+            )
             raise type(error)(named) from error
+        found = pieces.of_documents(found)
         if self.encoder.metric != "cosine":
             return found
 
@@ -91,8 +99,72 @@ class EncodedPassages:
         return {name: count for name, count in counts.items() if count}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Pieces:
+    """What an encoder gets of some documents: the units of those that are cut into such, the others whole.
+
+    Attributes:
+        titles: (n,) of documents, with what their units are called.
+        texts: (n,)
+        parent: (n,) int64, row of the document that each comes from.
+        unit: (n,) int64, number of the unit within it, -1 for a whole document; None where all are whole.
+        start: (n,) int64, its first character in the document's text.
+    """
+
+    titles: list[str]
+    texts: list[str]
+    parent: np.ndarray
+    unit: np.ndarray | None
+    start: np.ndarray
+
+    def of_documents(self, found: PassageVectors) -> PassageVectors:
+        """Say of the passages of these texts where they lie in the documents."""
+        if self.unit is None:
+            return found
+        start = self.start[found.parent]
+        return PassageVectors(
+            parent=self.parent[found.parent],
+            start=found.start + start,
+            end=found.end + start,
+            vectors=found.vectors,
+            unit=self.unit[found.parent],
+        )
+
+
+def _pieces(documents: pa.Table) -> _Pieces:
+    titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
+    rows = np.arange(len(texts))
+    units = _units(documents)
+    if not any(units):
+        return _Pieces(titles=titles, texts=texts, parent=rows, unit=None, start=np.zeros_like(rows))
+    whole = Unit(start=0, end=0, section="", kind="")
+    found: list[tuple[int, int, Unit]] = []
+    for row, (text, some) in enumerate(zip(texts, units, strict=True)):
+        full = [(row, number, unit) for number, unit in enumerate(some) if not is_blank(text[unit.start : unit.end])]
+        found += full or [(row, -1, replace(whole, end=len(text)))]
+    return _Pieces(
+        titles=[titled(titles[row], unit.section) if number >= 0 else titles[row] for row, number, unit in found],
+        texts=[texts[row][unit.start : unit.end] for row, _, unit in found],
+        parent=np.array([row for row, _, _ in found]),
+        unit=np.array([number for _, number, _ in found]),
+        start=np.array([unit.start for _, _, unit in found]),
+    )
+
+
+def _units(documents: pa.Table) -> list[list[Unit]]:
+    """The units of each document, none for one that is not cut."""
+    if not _cut_into_units(documents):
+        return [[] for _ in range(documents.num_rows)]
+    return [some or [] for some in units_of(documents[UNITS])]
+
+
+def _cut_into_units(documents: pa.Table) -> bool:
+    """Whether there is a column `units` that is not some corpus's metadata of that name."""
+    return UNITS in documents.column_names and documents.schema.field(UNITS).type == UNITS_TYPE
+
+
 class ReadyPassages:
-    """One passage a document, with a ready-made vector."""
+    """One passage a document, with a ready-made vector, whatever its units."""
 
     part_documents = _VECTOR_PART_DOCUMENTS
     part_bytes = _VECTOR_PART_BYTES
@@ -160,9 +232,16 @@ def _table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 def as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.Table, np.ndarray, int]:
     """Join documents and their passages: one row a passage, and one, with a null passage, for a document without.
 
+    A column `units` goes; `UNIT_FIELDS` come in its place, and what a unit is called comes to the title.
+
     Returns:
         The rows, and how many documents have no searchable text; their vectors (n, dim) float32 stand beside them.
+
+    Raises:
+        DataError: Some documents have units, and metadata of others is called as a column for these.
     """
+    units = _units(documents) if _cut_into_units(documents) else None
+    documents = documents if units is None else documents.drop_columns(UNITS)
     blank = np.setdiff1d(np.arange(documents.num_rows), found.parent)
     parent = np.concatenate([found.parent, blank])
     order = np.argsort(parent, kind="stable")
@@ -185,4 +264,36 @@ def as_rows(documents: pa.Table, found: PassageVectors, dim: int) -> tuple[pa.Ta
     passage = pa.array(number, pa.int32(), mask=number < 0)
     for name, column in (("passage", passage), ("start", pa.array(start)), ("end", pa.array(end))):
         table = table.append_column(name, column)
+    if units is not None:
+        numbers = np.full(len(found.parent), -1) if found.unit is None else found.unit
+        numbers = np.concatenate([numbers, np.full(len(blank), -1)])[order]
+        rows = [units[p][n] if n >= 0 else None for p, n in zip(parent, numbers, strict=True)]
+        table = _with_units(table, rows, _lines(whole, rows, parent, start, end))
     return table, vectors, len(blank)
+
+
+def _with_units(table: pa.Table, units: Sequence[Unit | None], lines: tuple[pa.Array, pa.Array]) -> pa.Table:
+    """Say of each row what its unit is."""
+    titles = [titled(t, u.section) if u else t for t, u in zip(table["title"].to_pylist(), units, strict=True)]
+    place = table.column_names.index("title")
+    table = table.set_column(place, table.schema.field(place), pa.array(titles, pa.string()))
+    names = ([getattr(unit, name, None) for unit in units] for name in ("section", "kind"))
+    columns = [*(pa.array(column, pa.string()) for column in names), *lines]
+    for field, column in zip(UNIT_FIELDS, columns, strict=True):
+        if field.name in table.column_names:
+            raise taken(field.name)
+        table = table.append_column(field, column)
+    return table
+
+
+def _lines(
+    texts: Sequence[str], units: Sequence[Unit | None], parent: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> tuple[pa.Array, pa.Array]:
+    """The first and last line of each row in its file, null where that is not known."""
+    lines = np.zeros((2, len(units)), np.int32)
+    known = np.array([unit is not None and unit.kind not in LINELESS for unit in units], bool)
+    for row in np.unique(parent[known]):
+        mine = np.flatnonzero(known & (parent == row))
+        lines[:, mine] = line_numbers(texts[row], start[mine], end[mine])
+    first, last = (pa.array(numbers, pa.int32(), mask=~known) for numbers in lines)
+    return first, last

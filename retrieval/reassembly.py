@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +17,10 @@ from retrieval.columns import conform, metadata_name, unify
 from retrieval.documents import DocumentSettings
 from retrieval.files import atomic_write
 from retrieval.index.reader import Index
+from retrieval.units import UNITS, UNITS_TYPE, Unit, is_own, units_column, untitled
 
 _ID, _TITLE, _TEXT = "document id", "document title", "document text"  # no metadata is called so by chance
-_PASSAGE_COLUMNS = ("passage", "start", "end")
+_OF_PASSAGES = ("passage", "start", "end")
 
 READING = DocumentSettings(id_field=_ID, title_field=_TITLE, text_field=_TEXT)
 """How a file that `write_documents` made is read."""
@@ -31,16 +32,28 @@ class Reassembly:
 
     Attributes:
         documents: written.
-        blanks: of these, such where passages do not touch; what lies between, blanks, is written as spaces.
+        blanks: of these, such where passages do not touch, and no lines are known; what lies between, blanks, is
+            written as spaces.
     """
 
     documents: int = 0
     blanks: int = 0
 
 
-class _Passage(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passage:
+    """What a row says of its passage."""
+
     start: int
     text: str
+    section: str | None = None
+    kind: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
 
 
 def fingerprint_of(index: Index) -> str:
@@ -53,7 +66,10 @@ def write_documents(index: Index, path: str | Path) -> Reassembly:
     """Write the documents of an index, as they were when it was built, into an Arrow file (read it with `READING`).
 
     The text of a document comes back to the character, but for blanks at its ends and, with windows that do not
-    overlap, between them: a window has no blanks around it. Of a text that was truncated only its beginning is there.
+    overlap, between them: a window has no blanks around it. Where the lines of passages are known, the line ends
+    between them come back, so that lines keep their numbers. Of a text that was truncated only its beginning is there.
+
+    Units come back as one or several that give the same passages: windows that overlap are of one unit.
 
     Raises:
         DataError: The file cannot be written.
@@ -148,8 +164,13 @@ def _passage_schema(index: Index) -> pa.Schema:
 def _schema(index: Index) -> pa.Schema:
     """The columns of documents, with the names that metadata had before the index's own names were kept free."""
     own = {"doc_id": _ID, "title": _TITLE, "text": _TEXT}
-    kept = [field for field in _passage_schema(index) if field.name not in _PASSAGE_COLUMNS]
-    return pa.schema([field.with_name(own.get(field.name) or _given_name(field.name)) for field in kept])
+    fields = _passage_schema(index)
+    kept = [field.with_name(own.get(field.name) or _given_name(field.name)) for field in fields if _is_kept(field)]
+    return pa.schema([*kept, pa.field(UNITS, UNITS_TYPE)] if any(map(is_own, fields)) else kept)
+
+
+def _is_kept(field: pa.Field) -> bool:
+    return field.name not in _OF_PASSAGES and not is_own(field)
 
 
 def _given_name(column: str) -> str:
@@ -165,28 +186,52 @@ def _beginnings(batch: pa.RecordBatch) -> list[int]:
 def _joined(batch: pa.RecordBatch, schema: pa.Schema, found: Reassembly) -> pa.RecordBatch:
     """Make documents of the passages of whole documents."""
     first = _beginnings(batch)
-    rows = list(map(_Passage, batch.column("start").to_pylist(), batch.column("text").to_pylist()))
+    names = ["start", "text", *(field.name for field in batch.schema if is_own(field))]
+    values = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    rows = [_Passage(**dict(zip(names, row, strict=True))) for row in values]
+    documents = [rows[begin:end] for begin, end in zip(first, [*first[1:], len(rows)], strict=True)]
+    found.documents += len(documents)
     heads = batch.take(pa.array(first))
-    texts = [_text(rows[begin:end], found) for begin, end in zip(first, [*first[1:], len(rows)], strict=True)]
-    found.documents += len(texts)
-    columns = [
-        pa.array(texts, pa.string()) if name == "text" else heads.column(name)
-        for name in batch.schema.names
-        if name not in _PASSAGE_COLUMNS
-    ]
+    titles = zip(heads.column("title").to_pylist(), documents, strict=True)
+    made: dict[str, Any] = {
+        "title": pa.array([untitled(title, passages[0].section) for title, passages in titles], pa.string()),
+        "text": pa.array([_text(passages, found) for passages in documents], pa.string()),
+    }
+    columns = [made.get(field.name, heads.column(field.name)) for field in batch.schema if _is_kept(field)]
+    if len(columns) < len(schema):
+        columns.append(units_column([_units(passages) for passages in documents]))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def _units(passages: Sequence[_Passage]) -> list[Unit] | None:
+    """Units that give these passages; None for a document that was not cut into units."""
+    units: list[Unit] = []
+    for passage in passages:
+        if passage.kind is None:
+            return None
+        unit = Unit(start=passage.start, end=passage.end, section=passage.section or "", kind=passage.kind)
+        last = units[-1] if units else None
+        if last and (last.section, last.kind) == (unit.section, unit.kind) and unit.start < last.end:
+            units[-1] = replace(last, end=max(last.end, unit.end))
+        else:
+            units.append(unit)
+    return units
+
+
 def _text(passages: Sequence[_Passage], found: Reassembly) -> str:
-    """Lay passages over each other by where they start."""
+    """Lay passages over each other by where they start, with blanks between those that do not touch."""
     parts: list[str] = []
     end = 0  # characters
+    line = 1  # that the text so far ends on
     torn = False
-    for start, text in passages:
-        if start > end:
-            parts.append(" " * (start - end))
-            torn, end = True, start
-        parts.append(text[end - start :])
-        end = max(end, start + len(text))
+    for passage in passages:
+        if passage.start > end:
+            gap = passage.start - end
+            breaks = min(gap, passage.start_line - line) if passage.start_line else 0
+            parts.append("\n" * breaks + " " * (gap - breaks))
+            torn, end = torn or not passage.start_line, passage.start
+        parts.append(passage.text[end - passage.start :])
+        end = max(end, passage.end)
+        line = passage.end_line + passage.text.endswith("\n") if passage.end_line else line
     found.blanks += torn
     return "".join(parts)

@@ -22,12 +22,15 @@ UNITS_TYPE = pa.list_(
         ]
     )
 )
+DIGEST = "digest"  # a column of a source tree's documents: SHA-256 of the file, to see whether it has changed
+_OWN = {b"retrieval": b"own"}
 UNIT_FIELDS = (
-    pa.field("section", pa.string()),
-    pa.field("kind", pa.string()),
-    pa.field("start_line", pa.int32()),
-    pa.field("end_line", pa.int32()),
+    pa.field("section", pa.string(), metadata=_OWN),
+    pa.field("kind", pa.string(), metadata=_OWN),
+    pa.field("start_line", pa.int32(), metadata=_OWN),
+    pa.field("end_line", pa.int32(), metadata=_OWN),
 )
+LINELESS = frozenset({"cell", "page"})  # kinds whose text is no stretch of a file's lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,19 @@ def units_of(column: pa.ChunkedArray | pa.Array) -> list[list[Unit] | None]:
     return [None if row is None else [Unit(**unit) for unit in row] for row in column.to_pylist()]
 
 
+def is_own(field: pa.Field) -> bool:
+    """Tell whether a column is one of `UNIT_FIELDS`, and not a corpus's metadata of the same name."""
+    return bool(field.metadata and field.metadata.get(b"retrieval") == _OWN[b"retrieval"])
+
+
 def titled(title: str, section: str) -> str:
     """Return the title of a passage: the document's, and what its unit is called."""
     return " > ".join(part for part in (title.strip(), section) if part)
+
+
+def untitled(title: str, section: str | None) -> str:
+    """Return the title of the document, of what `titled` made of it."""
+    return title if not section else title[: -len(section)].removesuffix(" > ")
 
 
 def line_numbers(text: str, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,14 +2,23 @@
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval.chunking import PassageVectors
-from retrieval.passages import as_rows, cut_parts
+from retrieval.encoder import BiEncoder, EncoderSettings
+from retrieval.errors import DataError
+from retrieval.index.reader import Index
+from retrieval.indexing import add_documents, build_index, compact_index
+from retrieval.passages import EncodedPassages, as_rows, cut_parts
+from retrieval.retriever import Retriever
+from retrieval.units import UNITS, UNITS_TYPE, Unit, units_column
 
 
 def documents(texts: Sequence[str]) -> pa.Table:
@@ -98,3 +107,143 @@ def test_a_long_document_is_not_repeated_for_each_of_its_passages() -> None:
     assert "".join(table["text"].to_pylist()) == text
     assert table.column_names == ["doc_id", "title", "text", "passage", "start", "end"]
     assert table["passage"].to_pylist() == list(range(4000))
+
+
+LONG = "\n".join(f"    line {n} of the second function, with some words" for n in range(30))
+CODE = f"import os\n\ndef f():\n    return 1\n\ndef g():\n{LONG}\n"
+
+
+def cut(text: str, *parts: tuple[str, str, str]) -> list[Unit]:
+    """Units of a text: what each begins with, its section and kind; each ends where the next begins."""
+    starts = [text.index(part) for part, _, _ in parts]
+    ends = [start + len(text[start:end].rstrip()) for start, end in itertools.pairwise([*starts, len(text)])]
+    names = [part[1:] for part in parts]
+    return [
+        Unit(start=s, end=e, section=section, kind=kind)
+        for s, e, (section, kind) in zip(starts, ends, names, strict=True)
+    ]
+
+
+FUNCTIONS = (("import", "", "code"), ("def f", "f", "function"), ("def g", "g", "function"))
+
+
+def with_units(texts: Sequence[str], units: Sequence[Sequence[Unit] | None]) -> pa.Table:
+    table = documents(texts).append_column(pa.field(UNITS, UNITS_TYPE), units_column(units))
+    return table.set_column(1, "title", pa.array([f"d{n}.py" for n in range(len(texts))]))
+
+
+def write(path: Path, table: pa.Table) -> Path:
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+def encoder(tiny: Any, **settings: Any) -> BiEncoder:
+    return BiEncoder.load(tiny("mean"), settings=EncoderSettings(**settings))
+
+
+def rows_of(table: pa.Table, model: BiEncoder) -> list[dict[str, Any]]:
+    found = EncodedPassages(model).passages(table, lambda share: None)
+    rows, vectors, _ = as_rows(table, found, model.dim)
+    assert len(vectors) == rows.num_rows
+    return rows.to_pylist()
+
+
+def test_no_passage_crosses_the_border_of_a_unit(tiny: Any) -> None:
+    model = encoder(tiny, max_length=60, overlap=8)
+    table = with_units(["plain " * 100, CODE, ""], [None, cut(CODE, *FUNCTIONS), []])
+    rows = rows_of(table, model)
+    assert {row["doc_id"] for row in rows} == {"d0", "d1", "d2"}
+    assert "units" not in rows[0]
+    code = [row for row in rows if row["doc_id"] == "d1"]
+    assert [row["passage"] for row in code] == list(range(len(code)))
+    assert [row["section"] for row in code[:3]] == ["", "f", "g"]
+    assert {row["section"] for row in code[3:]} == {"g"} and len(code) > 5
+    assert {row["title"] for row in code} == {"d1.py", "d1.py > f", "d1.py > g"}
+    lines = CODE.split("\n")
+    for row in code:
+        assert row["text"] == CODE[row["start"] : row["end"]]
+        assert row["text"] in "\n".join(lines[row["start_line"] - 1 : row["end_line"]])
+        assert row["text"].split("\n")[0] in lines[row["start_line"] - 1]
+        assert row["text"].split("\n")[-1] in lines[row["end_line"] - 1]
+    for row in rows:
+        if row["doc_id"] != "d1":
+            assert (row["section"], row["kind"], row["start_line"], row["end_line"]) == (None, None, None, None)
+            assert row["title"] == f"{row['doc_id']}.py"
+
+
+def test_a_unit_is_encoded_as_a_document_of_its_own(tiny: Any) -> None:
+    model = encoder(tiny)
+    table = with_units([CODE], [cut(CODE, *FUNCTIONS)])
+    found = EncodedPassages(model).passages(table, lambda share: None)
+    alone = model.encode_documents(["d0.py > f"], ["def f():\n    return 1"])
+    assert np.array_equal(found.vectors[1], alone.vectors[0])
+
+
+def test_blank_units_are_no_passages_and_blank_documents_keep_their_row(tiny: Any) -> None:
+    text = "a\n \n\u200b\nb"
+    units = cut(text, ("a", "A", "section"), (" ", "blank", "section"), ("b", "B", "section"))
+    rows = rows_of(with_units([text, " "], [units, cut(" ", (" ", "", "text"))]), encoder(tiny))
+    assert [(row["doc_id"], row["section"], row["start_line"]) for row in rows] == [
+        ("d0", "A", 1),
+        ("d0", "B", 4),
+        ("d1", None, None),  # its title is what is searched
+    ]
+
+
+def test_cells_and_pages_have_no_lines(tiny: Any) -> None:
+    text = "one\ntwo"
+    units = cut(text, ("one", "cell 1", "cell"), ("two", "page 2", "page"))
+    rows = rows_of(with_units([text], [units]), encoder(tiny))
+    assert [(row["section"], row["kind"], row["start_line"], row["end_line"]) for row in rows] == [
+        ("cell 1", "cell", None, None),
+        ("page 2", "page", None, None),
+    ]
+
+
+def test_an_error_names_the_document_not_the_unit(tiny: Any) -> None:
+    table = with_units(["short", CODE], [None, cut(CODE, *FUNCTIONS)])
+    with pytest.raises(DataError, match="document 'd1' "):
+        rows_of(table, encoder(tiny, max_length=60, on_long="error"))
+
+
+def test_ready_made_vectors_ignore_units(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus.arrow", with_units([CODE, "x"], [cut(CODE, *FUNCTIONS), None]))
+    np.save(tmp_path / "v.npy", np.eye(2, dtype=np.float32))
+    build_index(corpus, tmp_path / "index", vectors=tmp_path / "v.npy")
+    (hit, _) = Retriever.open(tmp_path / "index").search(np.array([1, 0], np.float32))
+    assert (hit.text, hit.section, hit.start_line, hit.metadata) == (CODE, None, None, {})
+
+
+def test_hits_say_which_part_of_a_document_they_are(tmp_path: Path, tiny: Any) -> None:
+    table = with_units([CODE, "x"], [cut(CODE, *FUNCTIONS), None])
+    table = table.append_column("digest", pa.array(["0f", "1e"])).append_column("lang", pa.array(["python", "none"]))
+    build_index(write(tmp_path / "corpus.arrow", table), tmp_path / "index", model=tiny("mean"))
+    plain = write(tmp_path / "plain.arrow", documents(["some prose"]).set_column(0, "doc_id", pa.array(["p"])))
+    add_documents(plain, tmp_path / "index")
+    for _ in range(2):
+        hits = {hit.doc_id: hit for hit in Retriever.open(tmp_path / "index").search("return 1")}
+        assert (hits["d0"].section, hits["d0"].kind) in {("f", "function"), ("g", "function"), ("", "code")}
+        assert hits["d0"].metadata == {"lang": "python"}
+        assert hits["d0"].to_dict()["start_line"] == hits["d0"].start_line
+        assert (hits["p"].section, hits["p"].kind, hits["p"].end_line) == (None, None, None)
+        compact_index(tmp_path / "index")
+
+
+def test_metadata_that_is_called_as_a_units_column_stays_metadata(tmp_path: Path, tiny: Any) -> None:
+    table = documents(["x"]).append_column("kind", pa.array(["k"])).append_column("digest", pa.array(["d"]))
+    table = table.append_column("units", pa.array(["u"]))
+    build_index(write(tmp_path / "plain.arrow", table), tmp_path / "index", model=tiny("mean"))
+    (hit,) = Retriever.open(tmp_path / "index").search("x")
+    assert hit.metadata == {"kind": "k", "digest": "d", "units": "u"} and hit.kind is None
+    units = with_units([CODE], [cut(CODE, *FUNCTIONS)]).set_column(0, "doc_id", pa.array(["tree"]))
+    both = [tmp_path / "plain.arrow", write(tmp_path / "tree.arrow", units)]
+    with pytest.raises(DataError, match=r"'units' is metadata of some documents.*rename the metadata"):
+        build_index(both, tmp_path / "other", model=tiny("mean"))
+    write(tmp_path / "plain.arrow", table.drop_columns("units"))
+    with pytest.raises(DataError, match=r"'kind' is metadata of some documents.*rename the metadata"):
+        build_index(both, tmp_path / "other", model=tiny("mean"))
+    with pytest.raises(DataError, match=r"'kind' is metadata of some documents.*rename the metadata"):
+        add_documents(both[1], tmp_path / "index")
+    assert not (tmp_path / "other").exists()
+    assert Index.open(tmp_path / "index").manifest.documents == 1

@@ -1,8 +1,19 @@
 """Units of documents: their column, the titles and the lines of their passages."""
 
 import numpy as np
+import pyarrow as pa
 
-from retrieval.units import UNITS_TYPE, Unit, line_numbers, titled, units_column, units_of
+from retrieval.units import (
+    UNIT_FIELDS,
+    UNITS_TYPE,
+    Unit,
+    is_own,
+    line_numbers,
+    titled,
+    units_column,
+    units_of,
+    untitled,
+)
 
 
 def test_units_survive_their_column() -> None:
@@ -34,3 +45,16 @@ def test_lines_are_counted_at_line_feeds_only() -> None:
 def test_a_passage_that_ends_with_its_line_break_ends_on_that_line() -> None:
     first, last = line_numbers("ab\ncd\n", np.array([0]), np.array([3]))
     assert (first.tolist(), last.tolist()) == ([1], [1])
+
+
+def test_a_documents_title_is_read_off_its_passages() -> None:
+    for title in ("frame.py", "", "A > B", "Install"):
+        for section in ("DataFrame.merge", "Guide > Install", "", "Install"):
+            assert untitled(titled(title, section), section) == title
+    assert untitled("a title > with a sign", None) == "a title > with a sign"
+
+
+def test_own_columns_are_told_from_metadata_of_the_same_name() -> None:
+    assert all(map(is_own, UNIT_FIELDS))
+    assert not is_own(pa.field("kind", pa.string()))
+    assert not is_own(pa.field("kind", pa.string(), metadata={b"retrieval": b"json"}))
