@@ -1,6 +1,7 @@
 """A stream of documents from files, folders and standard input.
 
-Every batch has `doc_id`, `title` and `text` (strings, never null) and the metadata columns of its records.
+Every batch has `doc_id`, `title` and `text` (strings, never null) and the metadata columns of its records; that of a
+source tree has the units of its files (`retrieval.units`) and their digests instead.
 Batches differ in their metadata: `unify` and `conform` give them one schema, `plain` gives a value back.
 """
 
@@ -8,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from retrieval.formats import KINDS, STANDARD_INPUT, Columns, kind_of, read_file
 from retrieval.lines import COMPRESSIONS, shown
 from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
 from retrieval.rejects import DocumentCounts, ReadingLog, Reject
-from retrieval.tree import Found, Skipped, is_text_name, read_text, walk
+from retrieval.tree import Found, Skipped, TextFile, digest_of, is_text_name, read_bytes, read_text, text_of, walk
+from retrieval.units import UNITS, UNITS_TYPE, units_column
 
 __all__ = [
     "DocumentCounts",
@@ -37,6 +39,7 @@ __all__ = [
     "unify",
 ]
 
+DIGEST = "digest"  # the column of a tree's files, to see whether they have changed; an index hides it
 BATCH_BYTES = 1 << 24  # a batch ends early when it holds as much
 _CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst", "corpus.parquet")
 _HEAD = 32  # characters looked at before the whole text is
@@ -73,7 +76,7 @@ def _source(given: str | Path) -> _Source:
         raise DataError(f"{shown_file(name)}: not a regular file; pass - to read JSONL from standard input")
     if kind := kind_of(path.name):
         return _Source(name, name, kind)
-    text = Skipped(name, "") if not is_text_name(path.name) else read_text(path)
+    text = Skipped(name, "") if not is_text_name(path.name) else read_text(path, wanted=True)
     if isinstance(text, Skipped):
         known = f"{' '.join(KINDS)} (JSONL, CSV and TSV also with {' '.join(COMPRESSIONS)})"
         why = f": {text.reason}" if text.reason else ""
@@ -112,6 +115,8 @@ class DocumentStream:
         self._log = ReadingLog(settings.on_bad)
         self._input_read = False
         self._sizes = [0] * len(self._sources)  # bytes
+        self._digests: Mapping[str, str] = {}
+        self.unchanged: set[str] = set()  # ids of files that were left out as `leave_out` says
         if not self._sources:
             raise ConfigError("no corpus given; expected files, folders or -")
         real = [path if path == STANDARD_INPUT else os.path.realpath(path) for path in (s.path for s in self._sources)]
@@ -160,6 +165,24 @@ class DocumentStream:
         """Makes ids of an index count as taken: a document with one of them is a bad record."""
         self._known.add(doc_ids)
 
+    def leave_out(self, digests: Mapping[str, str]) -> None:
+        """Makes the stream pass over files that have not changed, without taking their text out.
+
+        Args:
+            digests: SHA-256, in hexadecimal digits, by doc_id.
+
+        Raises:
+            ConfigError: a source is no tree.
+            DataError: no file has such an id.
+        """
+        for source in self._sources:
+            if source.kind != "tree":
+                raise ConfigError(f"{shown_file(source.name)} is no folder of files, which is what --sync compares")
+        if not any(file.doc_id in digests for source in self._sources for file in self._files(source)):
+            names = ", ".join(shown_file(source.name) for source in self._sources)
+            raise DataError(f"no file of {names} is in the index; give the folders that it was made of")
+        self._digests = digests
+
     def fingerprint(self) -> str | None:
         """Identifies the input by names, sizes, times of change and settings; None with standard input.
 
@@ -171,7 +194,7 @@ class DocumentStream:
             if source.path == STANDARD_INPUT:
                 return None
             entries.append((source.kind, source.name))
-            entries += [(file.doc_id, file.size, file.changed) for file in _files(source)]
+            entries += [(file.doc_id, file.size, file.changed) for file in self._files(source)]
         return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -180,7 +203,8 @@ class DocumentStream:
             if self._input_read:
                 raise DataError("standard input can be read only once; save it to a file to read it again")
             self._input_read = True
-        self._sizes = [sum(file.size for file in _files(source)) for source in self._sources]
+        self._sizes = [sum(file.size for file in self._files(source)) for source in self._sources]
+        self.unchanged = set()
         repeats = Repeats(self._known, log, lambda: self._pieces(ReadingLog(self.settings.on_bad), whole=False))
         columns: dict[str, pa.Field] = {}
         filled: set[int] = set()
@@ -196,7 +220,9 @@ class DocumentStream:
         self._note_sources_without(filled, log)
 
     def _note_sources_without(self, filled: set[int], log: ReadingLog) -> None:
-        """Says which sources gave no document; if none did, that is an error."""
+        """Says which sources gave no document; if none did, and none is unchanged, that is an error."""
+        if self._digests and self.unchanged:
+            return
         bare = [shown_file(source.path) for n, source in enumerate(self._sources) if n not in filled]
         if filled:
             for name in bare:
@@ -254,58 +280,79 @@ class DocumentStream:
             log.notice(f"{shown_file(source.path)}: no record has a title in {settings.title_field!r}")
 
     def _tree_pieces(self, number: int, source: _Source, log: ReadingLog) -> Iterator[Piece]:
-        found = walk(source.path) if source.kind == "tree" else _files(source)
-        ids: list[str] = []
-        texts: list[str] = []
-        files: list[str] = []
-        size = read = 0
+        found = walk(source.path, self.settings.wishes()) if source.kind == "tree" else self._files(source)
+        batch = _TreeBatch()
+        read = 0
         for file in found:
             if isinstance(file, Skipped):
                 log.skipped(file.path, file.reason)
                 continue
-            result = read_text(file.path)
+            data = read_bytes(file.path)
             read += file.size
             log.share = self._share(number, min(read, self._sizes[number]))
+            if isinstance(data, Skipped):
+                log.skipped(data.path, data.reason)
+                continue
+            digest = digest_of(data)
+            if self._digests.get(file.doc_id) == digest:
+                self.unchanged.add(file.doc_id)
+                continue
+            result = text_of(file.path, data, wanted=file.wanted, units=True)
             if isinstance(result, Skipped):
                 log.skipped(result.path, result.reason)
                 continue
-            if result.encoding != "utf-8":
+            if result.encoding not in ("utf-8", ""):
                 log.encodings[result.encoding] += 1
-            ids.append(file.doc_id)
-            texts.append(result.text)
-            files.append(file.path)
-            size += len(result.text)
-            if len(ids) >= self._batch_rows or size >= BATCH_BYTES:
-                yield Piece(_tree_documents(ids, texts), number, "", files)
-                ids, texts, files, size = [], [], [], 0
-        if ids:
-            yield Piece(_tree_documents(ids, texts), number, "", files)
+            batch.add(file, result, digest)
+            if len(batch.files) >= self._batch_rows or batch.size >= BATCH_BYTES:
+                yield Piece(batch.documents(), number, "", batch.files)
+                batch = _TreeBatch()
+        if batch.files:
+            yield Piece(batch.documents(), number, "", batch.files)
+
+    def _files(self, source: _Source) -> list[Found]:
+        """Lists the files of a source that would be read.
+
+        Raises:
+            DataError: the source is gone.
+        """
+        if source.path == STANDARD_INPUT:
+            return []
+        if source.kind == "tree":
+            return [file for file in walk(source.path, self.settings.wishes()) if isinstance(file, Found)]
+        path = Path(source.path)
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DataError(f"{shown_file(source.path)}: {(error.strerror or str(error)).lower()}") from error
+        return [Found(source.path, path.name, status.st_size, status.st_mtime_ns, wanted=True)]
 
 
-def _files(source: _Source) -> list[Found]:
-    """Lists the files of a source that would be read.
+class _TreeBatch:
+    """Files that become one batch; a file's own name is the title, since it often says what the file is about."""
 
-    Raises:
-        DataError: the source is gone.
-    """
-    if source.path == STANDARD_INPUT:
-        return []
-    if source.kind == "tree":
-        return [file for file in walk(source.path) if isinstance(file, Found)]
-    path = Path(source.path)
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DataError(f"{shown_file(source.path)}: {(error.strerror or str(error)).lower()}") from error
-    return [Found(source.path, path.name, status.st_size, status.st_mtime_ns)]
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.size = 0  # characters
+        self._ids: list[str] = []
+        self._texts: list[TextFile] = []
+        self._digests: list[str] = []
 
+    def add(self, file: Found, text: TextFile, digest: str) -> None:
+        self.files.append(file.path)
+        self.size += len(text.text)
+        self._ids.append(file.doc_id)
+        self._texts.append(text)
+        self._digests.append(digest)
 
-def _tree_documents(ids: list[str], texts: list[str]) -> Documents:
-    """Makes a batch of files; a file's own name is the title, since it often says what the file is about."""
-    titles = [doc_id.rpartition("/")[2] for doc_id in ids]
-    arrays = [pa.array(values, pa.string()) for values in (ids, titles, texts)]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(DOCUMENT_FIELDS))
-    return Documents(batch, np.zeros(len(ids), dtype=np.int64), [])
+    def documents(self) -> Documents:
+        titles = [doc_id.rpartition("/")[2] for doc_id in self._ids]
+        strings = (self._ids, titles, [text.text for text in self._texts], self._digests)
+        *arrays, digests = (pa.array(values, pa.string()) for values in strings)
+        units = units_column([text.units for text in self._texts])
+        schema = pa.schema([*DOCUMENT_FIELDS, pa.field(UNITS, UNITS_TYPE), pa.field(DIGEST, pa.string())])
+        batch = pa.RecordBatch.from_arrays([*arrays, units, digests], schema=schema)
+        return Documents(batch, np.zeros(len(self.files), dtype=np.int64), [])
 
 
 def _note_columns(documents: Documents, known: dict[str, pa.Field], log: ReadingLog) -> None:

@@ -16,6 +16,7 @@ from retrieval.errors import ConfigError, DataError
 from retrieval.formats import Columns, json_type
 from retrieval.lines import Fault, Rows, check_encoding, shown
 from retrieval.tables import ID_NAMES, TEXT_NAMES, TITLE_NAME
+from retrieval.tree import Wishes
 
 DOCUMENT_FIELDS = [pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "title", "text")]
 _ABSENT = object()
@@ -34,6 +35,8 @@ class DocumentSettings:
         header: whether the first row of a table names its columns; None: it does if it holds a known id name.
         require_text: whether a record without a text is bad; if not, its text is empty.
         drop_fields: fields that are not kept as metadata.
+        include: patterns of files and folders of source trees that are read whatever the rules for trees say.
+        exclude: patterns of such that are left out; see `retrieval.tree.Wishes`.
     """
 
     id_field: str | None = None
@@ -44,13 +47,23 @@ class DocumentSettings:
     header: bool | None = None
     require_text: bool = True
     drop_fields: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
+        for name, patterns in (("--include", self.include), ("--exclude", self.exclude)):
+            if isinstance(patterns, str):
+                raise ConfigError(f"{name} {patterns!r} is one text; expected a list of patterns")
+        self.wishes()
         if self.on_bad not in ("fail", "skip"):
             raise ConfigError(f"--on-bad {self.on_bad}: expected fail or skip")
         if self.header is False and self.given:
             raise ConfigError(f"--no-header leaves no name for {', '.join(map(repr, self.given))}; drop one of them")
+
+    def wishes(self) -> Wishes:
+        """What the user wants of source trees beyond the rules."""
+        return Wishes.of(self.include, self.exclude)
 
     @property
     def given(self) -> tuple[str, ...]:

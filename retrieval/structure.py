@@ -17,8 +17,9 @@ from retrieval.eval.functions import Function
 from retrieval.eval.leaks import key, occurs
 from retrieval.eval.mining import LANGUAGES, fitting
 from retrieval.eval.summaries import MAX_WORDS, MIN_WORDS, count_words, plain, summary
+from retrieval.extract import PROSE_SUFFIXES
 from retrieval.headings import Section, sections
-from retrieval.tree import CODE_SUFFIXES, PROSE_SUFFIXES
+from retrieval.tree import CODE_SUFFIXES
 
 TITLE, HEADING, DOCSTRING = "title -> body", "heading -> section", "docstring -> code"
 KINDS = (TITLE, HEADING, DOCSTRING)

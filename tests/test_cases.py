@@ -408,6 +408,16 @@ def test_rc02_links_and_pipes(tiny: Any, tmp_path: Path) -> None:
     assert "6 files skipped (symbolic link)" in said and "1 files skipped (not a regular file)" in said
 
 
+def test_rc04_ignore_files_of_every_level(tiny: Any, tmp_path: Path) -> None:
+    subprocess.run(["sh", CASES / "RC04" / "setup.sh", tmp_path / "rc04"], check=True)
+    index, said = build(tmp_path / "rc04", tmp_path, tiny("mean"))
+    assert list(stored(index)) == ["core/deps/y.py", "core/lib/z.py"]  # .log is no suffix of texts
+    assert "2 files skipped (ignored by .gitignore)" in said
+    index = tmp_path / "wanted"
+    retrieve("build-index", tmp_path / "rc04", index, "--model", tiny("mean"), "--include", "keep.log")
+    assert list(stored(index)) == ["core/deps/y.py", "core/lib/z.py", "logs/keep.log"]
+
+
 # Edges of an index
 
 

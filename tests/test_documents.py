@@ -1,6 +1,7 @@
 """Streams of documents: fields, ids, faults, duplicates, counts, sources."""
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from retrieval import documents as module
 from retrieval.documents import DocumentSettings, DocumentStream, conform, plain, unify
 from retrieval.errors import ConfigError, DataError
+from retrieval.tree import Skipped
 
 SKIP = DocumentSettings(on_bad="skip")
 
@@ -429,6 +431,14 @@ def test_standard_input_is_read_once_and_its_repeats_are_found(tmp_path, stdin):
     assert "standard input, line 1: no text field" in error_of("-")
 
 
+def of_tree(data, length):
+    """What a file of one unit without a name has besides its text."""
+    return {
+        "units": [{"start": 0, "end": length, "section": "", "kind": "text"}],
+        "digest": hashlib.sha256(data).hexdigest(),
+    }
+
+
 def test_a_folder_with_a_corpus_file_is_that_file_and_any_other_a_tree(tmp_path):
     (tmp_path / "beir/qrels").mkdir(parents=True)
     (tmp_path / "beir/queries.jsonl").write_text('{"_id": "q", "text": "x"}')
@@ -436,13 +446,13 @@ def test_a_folder_with_a_corpus_file_is_that_file_and_any_other_a_tree(tmp_path)
     (tmp_path / "beir/corpus.jsonl.gz").write_bytes(gzip.compress(json.dumps(record).encode()))
     assert read(tmp_path / "beir") == [{"doc_id": "d", "title": "t", "text": "x", "metadata": {}}]
     (tmp_path / "tree/sub").mkdir(parents=True)
-    (tmp_path / "tree/sub/a.py").write_text("x = 1\n")
-    (tmp_path / "tree/b.c").write_bytes("é".encode("cp1252"))
+    (tmp_path / "tree/sub/a.yml").write_text("x = 1\n")
+    (tmp_path / "tree/b.cfg").write_bytes("é".encode("cp1252"))
     (tmp_path / "tree/c.md").write_text("")
     stream = DocumentStream([tmp_path / "tree"])
     assert rows_of(stream) == [
-        {"doc_id": "b.c", "title": "b.c", "text": "é"},
-        {"doc_id": "sub/a.py", "title": "a.py", "text": "x = 1\n"},
+        {"doc_id": "b.cfg", "title": "b.cfg", "text": "é", **of_tree("é".encode("cp1252"), 1)},
+        {"doc_id": "sub/a.yml", "title": "a.yml", "text": "x = 1\n", **of_tree(b"x = 1\n", 6)},
     ]
     assert stream.counts.skipped_files == Counter({"empty": 1})
     assert stream.notices == ["1 file is not UTF-8 and read as cp1252"]
@@ -452,7 +462,8 @@ def test_a_folder_with_a_corpus_file_is_that_file_and_any_other_a_tree(tmp_path)
 def test_one_text_file_is_one_document(tmp_path):
     for name in ("notes.txt", "Makefile"):
         (tmp_path / name).write_text("all:\n")
-        assert read(tmp_path / name) == [{"doc_id": name, "title": name, "text": "all:\n"}]
+        own = of_tree(b"all:\n", 5)
+        assert read(tmp_path / name) == [{"doc_id": name, "title": name, "text": "all:\n", **own}]
 
 
 @pytest.mark.parametrize(
@@ -618,3 +629,56 @@ def test_file_names_are_no_patterns_or_addresses(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     for source in (name, tmp_path / name, f"./{name}"):
         assert error_of(source).startswith(f"{source}, line 2: ")
+
+
+# Source trees
+
+
+def test_the_users_patterns_reach_the_trees_and_the_fingerprint(tmp_path):
+    for name in ("a.py", "vendor/b.js", "docs/c.md", "docs/d.md", ".gitignore"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("docs/c.md" if name == ".gitignore" else "x")
+
+    def ids(**settings):
+        return [row["doc_id"] for row in read(tmp_path, **settings)]
+
+    assert ids() == ["a.py", "docs/d.md"]
+    assert ids(include=("vendor/",), exclude=("d.md",)) == ["a.py", "vendor/b.js"]
+    prints = [
+        DocumentStream([tmp_path], DocumentSettings(**settings)).fingerprint()
+        for settings in ({}, {"include": ("vendor/",)}, {"exclude": ("vendor/",)}, {"include": ("nothing",)})
+    ]
+    assert len(set(prints)) == 4
+    for settings in ({"include": ("",)}, {"exclude": ("# a",)}, {"include": "docs"}):
+        with pytest.raises(ConfigError, match=r"--(in|ex)clude "):
+            DocumentSettings(**settings)
+
+
+def test_units_of_a_tree_stand_beside_metadata_of_other_sources(tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/a.md").write_text("# One\n\nx\n\n# Two\n\ny\n")
+    path = save(tmp_path / "c.jsonl", {"id": "a", "text": "x", "year": 1})
+    tree, other = rows_of(DocumentStream([tmp_path / "tree", path]))
+    assert [unit["section"] for unit in tree["units"]] == ["One", "Two"]
+    assert "units" not in other or other["units"] is None
+    assert other["year"] == 1
+
+
+def test_files_that_have_not_changed_are_passed_over_unread(tmp_path, monkeypatch):
+    for name in ("a.py", "b.py", "c.py"):
+        (tmp_path / name).write_text(f"{name} = 1")
+    digests = {row["doc_id"]: row["digest"] for row in read(tmp_path)}
+    (tmp_path / "b.py").write_text("changed")
+    stream = DocumentStream([tmp_path])
+    stream.leave_out({**digests, "gone.py": digests["a.py"]})
+    taken = []
+    monkeypatch.setattr(module, "text_of", lambda path, data, **how: taken.append(data) or Skipped(path, "x"))
+    assert rows_of(stream) == []
+    assert taken == [b"changed"]
+    assert stream.unchanged == {"a.py", "c.py"}
+    monkeypatch.undo()
+    assert [row["doc_id"] for row in rows_of(stream)] == ["b.py"]
+    with pytest.raises(DataError, match=r"no file of .* is in the index"):
+        stream.leave_out({"other.py": "0"})
+    with pytest.raises(ConfigError, match=r"c.jsonl is no folder of files"):
+        DocumentStream([tmp_path, save(tmp_path / "c.jsonl", {"id": "a", "text": "x"})]).leave_out(digests)

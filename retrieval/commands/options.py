@@ -50,6 +50,13 @@ FIELDS = together(
 READING = together(
     FIELDS,
     click.option(
+        "--include",
+        multiple=True,
+        metavar="PATTERN",
+        help="Of a folder: read what matches, though it is ignored, hidden, vendored or generated; as in .gitignore.",
+    ),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="Of a folder: leave out what matches."),
+    click.option(
         "--on-bad",
         type=click.Choice(["fail", "skip"]),
         default="fail",
