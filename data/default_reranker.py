@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from retrieval import BiEncoder, CrossEncoder, Retriever, build_index
+from retrieval import BiEncoder, CrossEncoder, IndexSettings, Retriever, build_index
 from retrieval.calibration import expected_calibration_error, fit_calibration
 from retrieval.chunking import joined
 from retrieval.encoder import EncoderSettings
@@ -162,7 +162,7 @@ def _source(
             counts[next(filter(None, reasons))] += 1
         elif good:
             qrels[query_id] = dict.fromkeys(good, 1)
-    build_index(place / "benchmark", place / "index", encoder=encoder)
+    build_index(place / "benchmark", place / "index", encoder=encoder, settings=IndexSettings(lexical=False))
     retriever = Retriever.open(place / "index", encoder=encoder)
     queries = {query_id: benchmark.queries[query_id] for query_id in qrels}
     settings = MiningSettings(
@@ -396,7 +396,8 @@ def development(recipe: Recipe, data: Path, work: Path) -> dict[str, list[dict[s
             benchmark = only(benchmark, chosen.__contains__)
             shutil.rmtree(place, ignore_errors=True)
             benchmark.save(place / "benchmark")
-            build_index(place / "benchmark", place / "index", encoding=EncoderSettings(dtype="bfloat16"))
+            plain, bf16 = IndexSettings(lexical=False), EncoderSettings(dtype="bfloat16")
+            build_index(place / "benchmark", place / "index", encoding=bf16, settings=plain)
             hits = Retriever.open(place / "index", dtype="bfloat16").search_many(
                 list(benchmark.queries.values()), recipe["mixture"]["depth"]
             )

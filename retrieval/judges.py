@@ -13,7 +13,7 @@ from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.eval.benchmark import Benchmark
 from retrieval.eval.metrics import evaluate
 from retrieval.eval.stages import evaluate_retriever
-from retrieval.indexing import build_index
+from retrieval.indexing import IndexSettings, build_index
 from retrieval.matching import scored
 from retrieval.mixture import JudgedList
 from retrieval.reranker import CrossEncoder, RerankSettings
@@ -40,7 +40,8 @@ def by_search(
         encoder = BiEncoder.load(folder, settings=encoding)
         with tempfile.TemporaryDirectory() as place:
             index = Path(place) / "index"
-            build_index([corpus], index, encoder=encoder, documents=documents, encoding=encoding)
+            settings = IndexSettings(lexical=False)
+            build_index([corpus], index, encoder=encoder, documents=documents, encoding=encoding, settings=settings)
             found = evaluate_retriever(Retriever.open(index, encoder=encoder), benchmark, metric)
         return found.systems[0].scores.means()
 

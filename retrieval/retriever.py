@@ -7,14 +7,14 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from retrieval.chunking import is_blank, joined
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
-from retrieval.index.reader import Index
+from retrieval.index.reader import Group, Index
 from retrieval.matching import (
     Encoder,
     Reranker,
@@ -29,14 +29,19 @@ from retrieval.matching import (
 from retrieval.models import fingerprint
 from retrieval.ranking import Candidate, Hit, ordered
 from retrieval.shipped import AUTO, choose_reranker
+from retrieval.terms import terms
 from retrieval.vectorfile import unit_rows
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
+    from retrieval.filters import Where
 
 log = logging.getLogger(__name__)
 
 _QUERIES_AT_ONCE = 256
+
+Mode = Literal["auto", "dense", "lexical", "hybrid"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""By vectors, by keywords, by both; `auto` is hybrid for texts where the index has a keyword part, else dense."""
 
 
 class Retriever:
@@ -49,11 +54,14 @@ class Retriever:
         encoder: Encoder | None = None,
         model: str | Path | None = None,
         reranker: Reranker | None = None,
+        mode: Mode = "auto",
         run: EncoderSettings = EncoderSettings(),
     ) -> None:
         """Put the parts together; `open` does it from paths. `run` says how the encoder runs."""
         self.index = index
         self.reranker = reranker
+        self.mode = mode
+        self._settled(mode)
         self._encoder = encoder
         self._model, self._run = model, run
         self._lock = threading.Lock()
@@ -70,6 +78,7 @@ class Retriever:
         model: str | Path | None = None,
         encoder: Encoder | None = None,
         reranker: str | Path | Reranker | None = None,
+        mode: Mode = "auto",
         device: str = "auto",
         dtype: str = "auto",
         trust_remote_code: bool = False,
@@ -85,18 +94,21 @@ class Retriever:
             reranker: A cross-encoder's folder or hub name, or an object whose `score(pairs)` scores (query, passage)
                 pairs; `auto` for the one that comes with the installation where the index's passages are English
                 or code (see `retrieval.shipped`), else none; None for one stage.
+            mode: How searches find hits where they do not say: dense (by vectors), lexical (by keywords, without any
+                encoder), hybrid (by both), or auto: hybrid where the index has a keyword part, else dense.
             device: auto, cpu, cuda or mps.
             dtype: auto, float32, bfloat16 or float16.
             trust_remote_code: Run Python code that comes with a model.
             verify: Hash every file of the index, also large ones.
 
         Raises:
+            ConfigError: No such mode, or one that needs a keyword part which the index does not have.
             IndexFormatError: No index there, or a damaged one.
             IndexMismatchError: Another model than the index's.
             ModelError: A model cannot be found or loaded.
         """
         index = Index.open(path, verify=verify)
-        if encoder is None:
+        if encoder is None and mode != "lexical":
             _check_identity(index, model)
         if isinstance(reranker, str) and reranker == AUTO:
             choice = choose_reranker(index)
@@ -108,7 +120,7 @@ class Retriever:
             settings = RerankSettings(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
             reranker = CrossEncoder.load(reranker, settings=settings)
         run = EncoderSettings(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-        return cls(index, encoder=encoder, model=model, reranker=reranker, run=run)
+        return cls(index, encoder=encoder, model=model, reranker=reranker, mode=mode, run=run)
 
     @property
     def encoder(self) -> Encoder:
@@ -138,9 +150,11 @@ class Retriever:
     def facts(self) -> dict[str, str]:
         """Say what answers: the index, how it is searched, the models; for reports."""
         index = self.index.facts(verified=False)
+        mode = self._settled(self.mode)
         facts = {
             "index": f"{self.index.path.name}, {index['documents']:,} documents, {index['passages']:,} passages",
             "search": ", recall@10 ".join(str(index[name]) for name in ("search", "recall@10") if name in index),
+            "mode": f"hybrid, {index['fusion']}" if mode == "hybrid" else mode,
             "vectors": index["vectors"],
             "encoder": _named(self.index.manifest.encoder or {"name": index["encoder"]}),
             "long documents": str(self.index.manifest.text.get("on_long", "")),
@@ -155,7 +169,9 @@ class Retriever:
         query: str | np.ndarray,
         k: int = 10,
         *,
-        where: pc.Expression | None = None,
+        mode: Mode | None = None,
+        where: Where | None = None,
+        group: Group = "document",
         rerank: bool | None = None,
         rerank_depth: int = 100,
     ) -> list[Hit]:
@@ -164,16 +180,20 @@ class Retriever:
         Args:
             query: A text, or a vector (dim,).
             k: How many; fewer are returned where fewer documents pass.
-            where: A predicate on columns, such as `pyarrow.compute.field("year") >= 2020`.
+            mode: auto, dense, lexical or hybrid (see `open`); None: as the retriever was opened.
+            where: A predicate on columns: SQL such as `lang = 'python' and year >= 2020`, or a pyarrow expression.
+            group: A document stands once, by its best passage (`document`), or each `passage` is a hit by itself.
             rerank: Whether the cross-encoder re-orders the first hits; None: if there is one.
             rerank_depth: How many hits it sees, at least k.
 
         Returns:
             Hits by score descending, then doc_id descending. An empty query has none. Where the reranker has a
-            mixture (see `retrieval.mixture`), the score of a hit depends on the other hits within the depth.
+            mixture (see `retrieval.mixture`), the score of a hit depends on the other hits within the depth. So does a
+            hybrid score, on the best 100 of each side (on the best k, if that is more).
 
         Raises:
-            ConfigError: k or rerank_depth below 1, `rerank` without a reranker, or a vector with one.
+            ConfigError: k or rerank_depth below 1, `rerank` without a reranker, a vector with one, or a mode or a group
+                that there is not, or that does not fit the index or the query.
             DataError: A vector that is zero or not finite, or a predicate that does not fit the columns.
             IndexMismatchError: A vector of another dimension, or another model than the index's.
             ModelError: The model cannot be loaded, or a model gives something else than finite numbers.
@@ -181,14 +201,18 @@ class Retriever:
         if not isinstance(query, str | np.ndarray):
             raise ConfigError(f"query is {type(query).__name__}; expected a text or a vector (numpy array)")
         queries: Sequence[str] | np.ndarray = [query] if isinstance(query, str) else query[None]
-        return self.search_many(queries, k, where=where, rerank=rerank, rerank_depth=rerank_depth)[0]
+        return self.search_many(
+            queries, k, mode=mode, where=where, group=group, rerank=rerank, rerank_depth=rerank_depth
+        )[0]
 
     def search_many(
         self,
         queries: Sequence[str] | np.ndarray,
         k: int = 10,
         *,
-        where: pc.Expression | None = None,
+        mode: Mode | None = None,
+        where: Where | None = None,
+        group: Group = "document",
         rerank: bool | None = None,
         rerank_depth: int = 100,
         names: Sequence[str] | None = None,
@@ -198,7 +222,9 @@ class Retriever:
         Args:
             queries: Texts, or vectors (q, dim).
             k: As in `search`, like the rest.
+            mode: How hits are found.
             where: A predicate on columns.
+            group: What a hit is.
             rerank: Whether to re-order the first hits.
             rerank_depth: How many hits are re-ordered, at least k.
             names: What notices call the queries, such as their ids; None: their numbers, from 1.
@@ -218,11 +244,20 @@ class Retriever:
                     raise ConfigError(
                         f"a query is {type(query).__name__}; expected texts, or an array (q, dim) of vectors"
                     )
+        if group not in get_args(Group):
+            raise ConfigError(f"group is {group!r}; expected one of {', '.join(get_args(Group))}")
+        settled = self._settled(mode or self.mode, vectors=isinstance(queries, np.ndarray))
         if isinstance(queries, np.ndarray):
             queries = self._comparable(queries)
+        reranker = None if rerank is False else self.reranker
+        depth = k if reranker is None else max(k, rerank_depth)
         results: list[list[Hit]] = []
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            results += self._search(queries[start : start + _QUERIES_AT_ONCE], k, where, rerank, rerank_depth)
+            some = queries[start : start + _QUERIES_AT_ONCE]
+            found = self._found(some, depth, settled, where, group)
+            if reranker is not None and not isinstance(some, np.ndarray):
+                found = [hits[:k] for hits in self._reranked(reranker, some, found)]
+            results += found
         if not isinstance(queries, np.ndarray):
             names = names or [str(number) for number in range(1, len(queries) + 1)]
             blank = [name for name, text in zip(names, queries, strict=True) if is_blank(text)]
@@ -249,32 +284,45 @@ class Retriever:
             raise ConfigError("rerank needs a reranker: Retriever.open(path, reranker=MODEL)")
         return next(self._reranked(self.reranker, [query], [hits]))
 
-    def _search(
-        self,
-        queries: Sequence[str] | np.ndarray,
-        k: int,
-        where: pc.Expression | None,
-        rerank: bool | None,
-        depth: int,
-    ) -> list[list[Hit]]:
-        reranker = None if rerank is False else self.reranker
-        vectors, asked = self._vectors(queries)
-        found: list[list[Hit]] = [[] for _ in queries]
-        fetched = self.index.search(vectors, k if reranker is None else max(k, depth), where=where)
-        for position, candidates in zip(asked, fetched, strict=True):
-            found[position] = [self._hit(candidate, rank) for rank, candidate in enumerate(candidates, 1)]
-        if reranker is None or isinstance(queries, np.ndarray):
-            return found
-        return [hits[:k] for hits in self._reranked(reranker, queries, found)]
+    def _settled(self, mode: Mode, *, vectors: bool = False) -> Mode:
+        """Say what `auto` is for texts, or for `vectors`.
 
-    def _vectors(self, queries: Sequence[str] | np.ndarray) -> tuple[np.ndarray, list[int]]:
-        """Return the vectors of the queries that have some content, and these queries' positions."""
+        Raises:
+            ConfigError: No such mode, or one that the index has no part for, or that vectors do not fit.
+        """
+        if mode not in MODES:
+            raise ConfigError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
+        if mode == "auto":
+            return "dense" if vectors or self.index.without_keywords else "hybrid"
+        if mode != "dense":
+            if vectors:
+                raise ConfigError(f"mode {mode} reads texts: search with a text, or with mode dense")
+            self.index.require_keywords()
+        return mode
+
+    def _found(
+        self, queries: Sequence[str] | np.ndarray, k: int, mode: Mode, where: Where | None, group: Group
+    ) -> list[list[Hit]]:
+        """Ask the first stage; queries without content have no hits."""
         if isinstance(queries, np.ndarray):
-            return queries, list(range(len(queries)))
+            return [self._hits(some) for some in self.index.search(queries, k, where=where, group=group)]
         asked = [position for position, text in enumerate(queries) if not is_blank(text)]
+        found: list[list[Hit]] = [[] for _ in queries]
         if not asked:
-            return np.empty((0, self.index.dim), np.float32), []
-        return self._comparable(self.encoder.encode_queries([queries[position] for position in asked])), asked
+            return found
+        texts = [queries[position] for position in asked]
+        words = [] if mode == "dense" else [terms(text) for text in texts]
+        if mode == "lexical":
+            candidates = self.index.search_lexical(words, k, where=where, group=group)
+        else:
+            vectors = self._comparable(self.encoder.encode_queries(texts))
+            if mode == "dense":
+                candidates = self.index.search(vectors, k, where=where, group=group)
+            else:
+                candidates = self.index.search_hybrid(vectors, words, k, where=where, group=group)
+        for position, some in zip(asked, candidates, strict=True):
+            found[position] = self._hits(some)
+        return found
 
     def _comparable(self, vectors: np.ndarray) -> np.ndarray:
         """Check query vectors, and bring them to unit length under cosine: (q, dim) float32."""
@@ -307,15 +355,21 @@ class Retriever:
             )
             yield [replace(hit, rank=rank) for rank, hit in enumerate(again, 1)]
 
-    def _hit(self, candidate: Candidate, rank: int) -> Hit:
-        return Hit(
-            rank=rank,
-            score=candidate.score,
-            retrieval_rank=rank,
-            retrieval_score=candidate.score,
-            metadata=self.index.metadata(candidate.row),
-            **self.index.passage(candidate.row),
-        )
+    def _hits(self, candidates: Sequence[Candidate]) -> list[Hit]:
+        return [
+            Hit(
+                rank=rank,
+                score=one.score,
+                retrieval_rank=rank,
+                retrieval_score=one.score,
+                dense_score=one.dense_score,
+                lexical_score=one.lexical_score,
+                spans=one.spans,
+                metadata=self.index.metadata(one.row),
+                **self.index.passage(one.row),
+            )
+            for rank, one in enumerate(candidates, 1)
+        ]
 
 
 def _check_identity(index: Index, model: str | Path | None) -> None:

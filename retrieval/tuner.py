@@ -141,7 +141,11 @@ def encoding_of(manifest: Manifest, settings: TuningSettings) -> EncoderSettings
 
 def shape_of(manifest: Manifest) -> IndexSettings:
     """Return how an index was made, for another one of its kind."""
-    return IndexSettings(index_type=manifest.index_type, vector_dtype=IndexSpec.of(manifest).vector_dtype)
+    return IndexSettings(
+        index_type=manifest.index_type,
+        vector_dtype=IndexSpec.of(manifest).vector_dtype,
+        lexical=bool(manifest.lexical),
+    )
 
 
 @dataclass
@@ -242,14 +246,14 @@ class Job:
                 settings=shape_of(manifest),
                 progress=lambda now: self.tell("building the new index", now.share),
             )
-        new = Retriever.open(index, encoder=encoder)
+        new = Retriever.open(index, encoder=encoder, mode="dense")
         self._prove("encoder", self.old, new, self.splits.proof, held_out=True)
         if not self._keeps("encoder"):
             return
         self.first = new
         for number, other in enumerate(others):
             before, after = (
-                Retriever.open(self._index_of(other, number, name, one, encoding), encoder=one)
+                Retriever.open(self._index_of(other, number, name, one, encoding), encoder=one, mode="dense")
                 for name, one in (("old", old), ("new", encoder))
             )
             self._prove("encoder", before, after, other, held_out=False)
@@ -285,7 +289,7 @@ class Job:
             self._note("reranker", trained)
         self._mix(folder, first, running)
         reranker = CrossEncoder.load(folder, settings=running)
-        both = Retriever(first.index, encoder=first.encoder, reranker=reranker)
+        both = Retriever(first.index, encoder=first.encoder, reranker=reranker, mode="dense")
         self._prove("reranker", None, both, self.splits.proof, held_out=True)
         if not self._keeps("reranker"):
             return
@@ -293,7 +297,7 @@ class Job:
         for number, other in enumerate(others):
             name = "old" if first is self.old else "new"
             index = self._index_of(other, number, name, encoder, getattr(encoder, "settings", EncoderSettings()))
-            both = Retriever.open(index, encoder=encoder, reranker=reranker)
+            both = Retriever.open(index, encoder=encoder, reranker=reranker, mode="dense")
             self._prove("reranker", None, both, other, held_out=False)
 
     def _development(self, first: Retriever, running: RerankSettings) -> HitsJudge:

@@ -125,7 +125,9 @@ def tune(
     require_utf8(place)
     if Path(index).expanduser().resolve() in place.resolve().parents:
         raise ConfigError(f"{out} lies in the index {index}, which is only read; give another folder")
-    old = Retriever.open(index, model=model, device=settings.device, trust_remote_code=settings.trust_remote_code)
+    old = Retriever.open(
+        index, model=model, mode="dense", device=settings.device, trust_remote_code=settings.trust_remote_code
+    )
     if old.index.manifest.encoder is None:
         raise ConfigError(f"{index} was made of ready-made vectors: there is no model of it to tune")
     if benchmark is None and (split, layout) != ("train", "auto"):
@@ -192,7 +194,7 @@ def _job_on_parts(
 ) -> Job:
     """Make a tuning of what `_derived` made."""
     splits = split_queries(folder / "pairs")
-    old = Retriever.open(folder / "parts", encoder=whole.encoder)
+    old = Retriever.open(folder / "parts", encoder=whole.encoder, mode="dense")
     training = splits.training
     answers = {training.queries[query_id]: set(grades) for query_id, grades in training.qrels.items()}
 

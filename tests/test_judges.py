@@ -63,7 +63,7 @@ def world(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_mixture_is_fitted_on_is_what_a_retriever_orders(world: Path, tiny: Any, tmp_path: Path) -> None:
     """The fit's figures are those of the same queries asked with the mixture that it chose."""
     benchmark = Benchmark.load(world / "bench", "dev")
-    judged = by_reranking(Retriever.open(world / "index"), benchmark, "ndcg@10", depth=12, settings=CPU)
+    judged = by_reranking(Retriever.open(world / "index", mode="dense"), benchmark, "ndcg@10", depth=12, settings=CPU)
     lists = judged.mixable(CrossEncoder.load(tiny("cross1"), settings=CPU))
     assert 0 < len(lists) == len(judged.examples) < len(benchmark.queries)  # those with a relevant hit
     asked = {str(example.query_id) for example in judged.examples}
@@ -73,7 +73,7 @@ def test_what_a_mixture_is_fitted_on_is_what_a_retriever_orders(world: Path, tin
     figures: Any = between.notes["fitted_on"]
     for name, mixture in (("cross_encoder", Mixture()), ("first_stage", Mixture(weight=1.0)), ("mixed", between)):
         mixture.save(folder)
-        retriever = Retriever.open(world / "index", reranker=folder)
+        retriever = Retriever.open(world / "index", mode="dense", reranker=folder)
         run = {
             query_id: {hit.doc_id: hit.score for hit in retriever.search(text, 12, rerank_depth=12)}
             for query_id, text in benchmark.queries.items()
@@ -100,12 +100,12 @@ def test_a_tuned_reranker_carries_a_mixture_fitted_on_the_selection(world: Path,
     assert report.training["reranker"]["mixture"]["weight"] == mixture.weight
     # it is the one that a fit on the selection gives
     selection = split_queries(world / "bench").selection
-    judged = by_reranking(Retriever.open(world / "index"), selection, "ndcg@10", depth=12, settings=CPU)
+    judged = by_reranking(Retriever.open(world / "index", mode="dense"), selection, "ndcg@10", depth=12, settings=CPU)
     lists = judged.mixable(CrossEncoder.load(folder, settings=CPU))
     again = fit_mixture({"bench, dev": lists}, least=0.1)
     assert again == mixture
     # the proof asked what is kept, mixture included
-    retriever = Retriever.open(world / "index", reranker=folder)
+    retriever = Retriever.open(world / "index", mode="dense", reranker=folder)
     proof = Benchmark.load(world / "bench", "test")
     run = {
         query_id: {hit.doc_id: hit.score for hit in retriever.search(text, 12, rerank_depth=12)}

@@ -64,7 +64,7 @@ def retriever(path: Path) -> Retriever:
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if len(d["text"]) < 100 and d["_id"] != "void"])
 def test_an_exact_copy_scores_one_and_is_first(retriever: Retriever, document: dict[str, Any]) -> None:
-    hits = retriever.search(joined(document.get("title", ""), document["text"]), 3)
+    hits = retriever.search(joined(document.get("title", ""), document["text"]), 3, mode="dense")
     assert hits[0].score == pytest.approx(1.0, abs=1e-5)
     assert hits[0].text == document["text"]
     best = [hit.doc_id for hit in hits if hit.score == hits[0].score]
@@ -83,7 +83,7 @@ def test_every_document_scores_as_its_best_window(retriever: Retriever, tiny: An
             best = mine[np.argmax(scores[mine])]
             span = slice(found.start[best], found.end[best])
             expected[document["_id"]] = (scores[best], document["text"][span], span.start, span.stop, best - mine[0])
-    hits = retriever.search("fjord 77", 100)
+    hits = retriever.search("fjord 77", 100, mode="dense")
     assert max(np.bincount(found.parent)) > 2, "no document has several windows"
     assert [hit.doc_id for hit in hits] == sorted(expected, key=lambda d: (expected[d][0], d), reverse=True)
     for hit in hits:
@@ -180,7 +180,7 @@ def test_reranking_needs_a_reranker_and_a_text(path: Path, tiny: Any, retriever:
     reranking = Retriever.open(path, reranker=tiny("cross1"))
     with pytest.raises(ConfigError, match=r"reads texts.*rerank=False"):
         reranking.search(vector)
-    assert reranking.search(vector, 4, rerank=False) == retriever.search("heat", 4)
+    assert reranking.search(vector, 4, rerank=False) == retriever.search("heat", 4, mode="dense")
 
 
 @pytest.mark.parametrize("bad", [{"k": 0}, {"k": -1}, {"rerank_depth": 0}])
@@ -270,7 +270,7 @@ class Brevity:
 def test_an_encoder_and_a_reranker_of_ones_own(tmp_path: Path) -> None:
     documents = [{"_id": text, "text": text} for text in ("aab", "abb", "bbbbbb", "aabaab")]
     build_index(write(tmp_path, documents), tmp_path / "index", encoder=Letters())
-    retriever = Retriever.open(tmp_path / "index", encoder=Letters())
+    retriever = Retriever.open(tmp_path / "index", encoder=Letters(), mode="dense")
     hits = retriever.search("BAA", 10)
     assert [(hit.doc_id, round(hit.score, 4)) for hit in hits] == [
         ("aabaab", 1.0),
@@ -349,6 +349,7 @@ def test_an_index_of_ready_made_vectors_answers_texts_when_the_model_is_given(ti
     assert Retriever.open(tmp_path / "named").search("heat", 4) == expected
     assert Retriever.open(tmp_path / "ready", model=tiny("mean")).search("heat", 4) == expected
     ready = Retriever.open(tmp_path / "ready")
+    expected = Retriever.open(tmp_path / "by-model").search("heat", 4, mode="dense")
     assert ready.search(encoder.encode_queries(["heat"])[0], 4) == expected
     with pytest.raises(ConfigError, match=r"ready-made vectors.*--model"):
         ready.search("heat")

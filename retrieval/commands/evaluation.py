@@ -11,6 +11,7 @@ import click
 
 from retrieval.commands.options import (
     DEVICE,
+    MODE,
     check_outputs,
     open_retriever,
     reranker_options,
@@ -79,6 +80,7 @@ _REPORTS = together(
 @click.option("--layout", default="auto", show_default=True, help="Layout of the benchmark, if not recognised.")
 @click.option("--queries", type=click.Path(), help="Queries for --index with QRELS, instead of --benchmark.")
 @click.option("-k", "--k", type=click.IntRange(min=1), help="Hits for each query; default: what the metrics need.")
+@MODE
 @click.option("--model", help="Encoder, where the index's own moved.")
 @reranker_options("none")  # what is measured is what was asked for
 @click.option("--output-run", type=click.Path(), help="Write the run of --index, re-ordered if there is a reranker.")
@@ -128,7 +130,7 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
 # What can be evaluated, and the options that then do nothing.
 _MODES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("QRELS", "RUN"): (
-        *("split", "layout", "k", "model", "reranker", "rerank_depth", "output_run", "run_tag"),
+        *("split", "layout", "k", "mode", "model", "reranker", "rerank_depth", "output_run", "run_tag"),
         *("device", "dtype", "trust_remote_code"),
     ),
     ("--index", "--benchmark"): (),

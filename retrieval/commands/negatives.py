@@ -89,7 +89,7 @@ def mine_negatives_command(index: str, out: str, as_json: bool, **options: Any) 
         raise click.UsageError(f"{unused[0]} does nothing with --reranker none")
     settings = MiningSettings(**chosen(options, MiningSettings))
     benchmark = Benchmark.load(options["benchmark"], options["split"], layout=options["layout"])
-    retriever = open_retriever(index, options)
+    retriever = open_retriever(index, {**options, "mode": "dense"})  # scores are compared with the positive's
     with counting("queries") as show:
         result = mine_negatives(
             benchmark.queries,

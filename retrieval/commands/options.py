@@ -87,6 +87,16 @@ def reranker_options(default: str) -> Callable[[F], F]:
     )
 
 
+MODE = click.option(
+    "--mode",
+    type=click.Choice(["auto", "dense", "lexical", "hybrid"]),  # retriever.MODES, which is slow to import
+    default="auto",
+    show_default=True,
+    help="How hits are found: by vectors (dense), by keywords (lexical, BM25), or by both; auto is hybrid where the "
+    "index has a keyword part.",
+)
+
+
 def open_retriever(index: str, options: Mapping[str, Any]) -> Retriever:
     """Open an index with the models that a command's options name; say so if there is no reranker that fits."""
     from retrieval.console import say
@@ -98,6 +108,7 @@ def open_retriever(index: str, options: Mapping[str, Any]) -> Retriever:
         index,
         model=options["model"],
         reranker=None if wanted == "none" else wanted,
+        mode=options["mode"],
         **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
     )
     if wanted == AUTO and retriever.reranker is None and (reason := choose_reranker(retriever.index).reason):

@@ -12,6 +12,7 @@ import click
 from retrieval.commands.options import (
     DEVICE,
     FIELDS,
+    MODE,
     check_outputs,
     chosen,
     document_settings,
@@ -36,6 +37,14 @@ _MANY = 20  # queries whose re-ordering takes a CPU about a minute
     "--vectors", type=click.Path(), help="File of query vectors instead of texts: .npy, or .parquet with ids."
 )
 @click.option("-k", "--k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for each query.")
+@MODE
+@click.option(
+    "--group",
+    type=click.Choice(["document", "passage"]),
+    default="document",
+    show_default=True,
+    help="Show each document once, by its best passage, or each passage as a hit of its own.",
+)
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
 @reranker_options("auto")
 @click.option(
@@ -57,6 +66,7 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     \b
     retrieve query my-index "parse a JSON file"
     retrieve query my-index "parse a JSON file" --reranker none
+    retrieve query my-index ENOENT --mode lexical
     retrieve query my-index --queries queries.jsonl -k 100 --format trec --output my.run
     echo "parse a JSON file" | retrieve query my-index - --json
     """
@@ -65,6 +75,8 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
 
     if sum(given is not None for given in (text, queries, vectors)) != 1:
         raise click.UsageError("give one of TEXT, --queries and --vectors")
+    if options["group"] == "passage" and _form(options) == "trec":
+        raise click.UsageError("a TREC run has no place for passages: --group passage needs --format table or jsonl")
     check_outputs([options["output"]], [index, queries, vectors])
     shown: Mapping[str, str | None]
     asked: Any  # texts or vectors
@@ -79,9 +91,18 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     with waiting("loading models, searching"):
         retriever = open_retriever(index, options)
         _say_slow(retriever, len(shown), options)
-        found = retriever.search_many(asked, options["k"], rerank_depth=options["rerank_depth"], names=list(shown))
-    _write_hits(shown, dict(zip(shown, found, strict=True)), alone=text not in (None, "-"), **options)
+        how = {name: options[name] for name in ("group", "rerank_depth")}
+        found = retriever.search_many(asked, options["k"], names=list(shown), **how)
+    form = _form(options)
+    named = dict(zip(shown, found, strict=True))
+    _write_hits(
+        shown, named, alone=text not in (None, "-"), form=form, output=options["output"], tag=options["run_tag"]
+    )
     _say_cut(retriever)
+
+
+def _form(options: Mapping[str, Any]) -> str:
+    return options["form"] or ("trec" if options["output"] else "table")
 
 
 def _queries(text: str | None, queries: str | None) -> dict[str, str]:
@@ -101,19 +122,17 @@ def _write_hits(
     found: Mapping[str, Sequence[Hit]],
     *,
     alone: bool,
-    form: str | None,
+    form: str,
     output: str | None,
-    run_tag: str,
-    **_: Any,
+    tag: str,
 ) -> None:
     from retrieval.console import hits_json, hits_table, print_lines, say
     from retrieval.files import atomic_write
     from retrieval.runs import write_run
 
-    form = form or ("trec" if output else "table")
     text = io.BytesIO()
     if form == "trec":
-        write_run(text, {name: {hit.doc_id: hit.score for hit in hits} for name, hits in found.items()}, run_tag)
+        write_run(text, {name: {hit.doc_id: hit.score for hit in hits} for name, hits in found.items()}, tag)
         lines = text.getvalue().decode().splitlines()
     elif form == "jsonl":
         lines = [hits_json(name, queries[name], hits) for name, hits in found.items()]
