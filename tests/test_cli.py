@@ -183,7 +183,7 @@ def test_commands_on_an_index_need_one(tmp_path: Path, corpus: Path) -> None:
 
 
 def test_query_shows_a_table_to_people(index: Path) -> None:
-    result = run("query", index, "Timetable A ferry crosses the strait twice a day.", "-k", 2)
+    result = run("query", index, "Timetable A ferry crosses the strait twice a day.", "-k", 2, "--mode", "dense")
     lines = result.stdout.splitlines()
     assert lines[0] == "  1  1.0000  ferry  Timetable"
     assert lines[1].strip() == "A ferry crosses the strait twice a day."

@@ -94,7 +94,7 @@ def test_a_better_model_is_kept_with_its_index(world: Path, tmp_path: Path) -> N
     (proof,) = report.proofs
     assert proof.held_out and proof.better and proof.decisive.queries == 60
     # the figures are those of an evaluation of the two indexes by itself, and the index finds its own model
-    arguments = ("evaluate", "--benchmark", world / "bench", "-m", "ndcg@10", "--json", "--index")
+    arguments = ("evaluate", "--benchmark", world / "bench", "--mode", "dense", "-m", "ndcg@10", "--json", "--index")
     for index, mean in (
         (world / "index", proof.decisive.baseline_mean),
         (tmp_path / "out" / "index", proof.decisive.system_mean),
