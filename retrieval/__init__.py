@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         build_index,
         compact_index,
         delete_documents,
+        sync_documents,
     )
     from retrieval.mixture import JudgedList, Mixture, fit_mixture
     from retrieval.qrels import read_qrels
@@ -102,6 +103,7 @@ __all__ = [
     "read_queries",
     "read_run",
     "rerank_run",
+    "sync_documents",
     "write_run",
 ]
 
@@ -142,6 +144,7 @@ _HOMES = {
     "read_queries": "queries",
     "read_run": "runs",
     "rerank_run": "reranking",
+    "sync_documents": "indexing",
     "write_run": "runs",
 }
 

@@ -122,9 +122,11 @@ def _whole(text: str) -> Unit:
 
 
 def _code_units(text: str, suffix: str) -> list[Unit] | None:
-    if importlib.util.find_spec("retrieval.syntax") is None:
+    try:
+        syntax: Any = importlib.import_module("retrieval.syntax")
+        found: list[Unit] | None = syntax.code_units(text, suffix)
+    except (ImportError, AttributeError):
         return None
-    found: list[Unit] | None = importlib.import_module("retrieval.syntax").code_units(text, suffix)
     return found
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from retrieval.documents import DocumentSettings, DocumentStream
+from retrieval.documents import DIGEST, DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.hybrid import Fusion
@@ -22,6 +24,7 @@ from retrieval.index.manifest import Manifest
 from retrieval.index.vectors import VectorDtype
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
+from retrieval.units import is_own
 from retrieval.vectorfile import VectorFile
 
 log = logging.getLogger(__name__)
@@ -82,7 +85,9 @@ class BuildReport:
         empty: Documents without searchable text: kept, never found.
         kept: Documents taken over from an unfinished build.
         rejected: Bad or duplicate records left out (`on_bad="skip"`).
-        replaced: Documents that an upsert replaced.
+        replaced: Documents that were replaced, by an upsert or since their files changed.
+        unchanged: Documents of trees that were compared, and left as they are.
+        vanished: Documents deleted because their files are no longer there.
         skipped_files: Files of a folder that were left out, by reason.
         cut: What the encoder windowed, truncated or reused, by kind.
         index_documents: Documents in the index now.
@@ -99,6 +104,8 @@ class BuildReport:
     kept: int = 0
     rejected: int = 0
     replaced: int = 0
+    unchanged: int = 0
+    vanished: int = 0
     skipped_files: Mapping[str, int] = field(default_factory=dict)
     cut: Mapping[str, int] = field(default_factory=dict)
     index_documents: int
@@ -215,19 +222,109 @@ def add_documents(
             raise IndexMismatchError(f"{vectors} has {ready.dim} dimensions, the index {path} {manifest.dim}")
         source: PassageSource = ReadyPassages(ready, cosine=manifest.metric == "cosine")
     else:
-        source = EncodedPassages(encoder or load_encoder(manifest, path, model, encoding))
-        require_same_model(manifest, source.encoder, path)
+        source = _encoded(manifest, path, model, encoder, encoding)
     stream = DocumentStream(_sources(corpus), documents)
     if rejects is not None:
         stream.check_apart(rejects)
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
+    with _changing(path, manifest, inputs) as writer:
+        if not upsert:
+            for batch in writer.present.documents():
+                stream.also_known(batch["doc_id"])
+        outdated = writer.kept_ids if upsert else None
+        return _fill(writer, stream, source, rejects=rejects, progress=progress, outdated=outdated)
+
+
+def sync_documents(
+    trees: str | Path | Sequence[str | Path],
+    path: str | Path,
+    *,
+    model: str | Path | None = None,
+    encoder: Encoder | None = None,
+    documents: DocumentSettings = DocumentSettings(),
+    encoding: EncoderSettings = EncoderSettings(),
+    rejects: str | Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> BuildReport:
+    """Bring an index up to date with the folders that it was made of, in one commit.
+
+    Only files that are new or have other bytes are read further and encoded; a document whose file is gone, or is no
+    longer read, is deleted. Documents that came from other sources stay. The result answers as a new index would.
+
+    Args:
+        trees: All folders that files of the index came from.
+        path: The index folder.
+        model: As in `add_documents`, like the others.
+        encoder: See there.
+        documents: How files are chosen; give the patterns that the index was built with.
+        encoding: See there.
+        rejects: See there.
+        progress: See there.
+
+    Raises:
+        ConfigError: A source is no folder.
+        DataError: No file of the folders is in the index; a new file has the id of a document from elsewhere; and as
+            in `add_documents`.
+        IndexMismatchError: Another model than the index's.
+        IndexFormatError: No index at `path`, or a damaged one.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    path = Path(path).expanduser()
+    manifest = Manifest.read(path)
+    source = _encoded(manifest, path, model, encoder, encoding)
+    stream = DocumentStream(_sources(trees), documents)
+    if rejects is not None:
+        stream.check_apart(rejects)
+    gone: set[str] = set()
+    with _changing(path, manifest, _joint(stream.fingerprint(), "sync")) as writer:
+        digests = _split_by_origin(writer, stream)
+        stream.leave_out(digests)
+
+        def outdated() -> Iterator[pa.Array]:
+            fresh: set[str] = set()
+            for ids in writer.kept_ids():
+                fresh.update(ids.to_pylist())
+                yield ids
+            if twice := fresh & stream.unchanged:
+                raise DataError(f"id {min(twice)!r} is in two of the folders; index them by their common parent")
+            gone.update(digests.keys() - fresh - stream.unchanged)
+            yield pa.array(sorted(gone), pa.string())
+
+        report = _fill(writer, stream, source, rejects=rejects, progress=progress, outdated=outdated)
+    replaced = report.replaced - len(gone)
+    return replace(report, unchanged=len(stream.unchanged), vanished=len(gone), replaced=replaced)
+
+
+def _split_by_origin(writer: Writer, stream: DocumentStream) -> dict[str, str]:
+    """Return the digests of the present index's files by id; ids from other sources count as taken in the stream."""
+    digests: dict[str, str] = {}
+    for batch in writer.present.documents():
+        names = batch.schema.names
+        if DIGEST in names and "kind" in names and is_own(batch.schema.field("kind")):  # else it is metadata
+            of_tree = pc.and_(pc.is_valid(batch["kind"]), pc.is_valid(batch[DIGEST]))
+            files = batch.select(["doc_id", DIGEST]).filter(of_tree)
+            digests.update(zip(files["doc_id"].to_pylist(), files[DIGEST].to_pylist(), strict=True))
+            batch = batch.filter(pc.invert(of_tree))
+        stream.also_known(batch["doc_id"])
+    return digests
+
+
+def _encoded(
+    manifest: Manifest, path: Path, model: str | Path | None, encoder: Encoder | None, encoding: EncoderSettings
+) -> EncodedPassages:
+    """Prepare to encode documents as those of an index were."""
+    source = EncodedPassages(encoder or load_encoder(manifest, path, model, encoding))
+    require_same_model(manifest, source.encoder, path)
+    return source
+
+
+@contextlib.contextmanager
+def _changing(path: Path, manifest: Manifest, inputs: str | None) -> Iterator[Writer]:
+    """Open an index for one change; it must still be of the kind that `manifest` says."""
     with writing_index(path, inputs=inputs) as writer:
         if IndexSpec.of(writer.present.manifest) != IndexSpec.of(manifest):
             raise IndexMismatchError(f"{path} was replaced by an index of another kind meanwhile; repeat the command")
-        if not upsert:
-            for ids in _known_ids(writer):
-                stream.also_known(ids)
-        return _fill(writer, stream, source, rejects=rejects, progress=progress, upsert=upsert)
+        yield writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,8 +458,9 @@ def _fill(
     *,
     rejects: str | Path | None,
     progress: ProgressCallback | None,
-    upsert: bool = False,
+    outdated: Callable[[], Iterable[pa.Array]] | None = None,
 ) -> BuildReport:
+    """Read, encode and write documents, delete those with the ids that `outdated` gives in the end, and commit."""
     started = time.monotonic()
     kept = sum(part.documents for part in writer.parts)
     source.skip(kept)
@@ -389,10 +487,10 @@ def _fill(
         stream.write_rejects(rejects)
     report("commit")
     before = writer.base.manifest.documents if writer.base else 0
-    if upsert:
-        for ids in writer.kept_ids():
-            writer.delete(writer.present.find(ids))
-    manifest = writer.commit()
+    deleted = [writer.present.find(ids) for ids in outdated()] if outdated else []
+    for rows in deleted:
+        writer.delete(rows)
+    manifest = writer.commit() if writer.parts or any(map(len, deleted)) else writer.present.manifest
     written = sum(part.documents for part in writer.parts)
     return BuildReport(
         documents=written,
@@ -427,9 +525,3 @@ def _after_kept(stream: DocumentStream, writer: Writer) -> Iterator[pa.RecordBat
     if rest is not None and rest.num_rows:
         yield rest
     yield from batches
-
-
-def _known_ids(writer: Writer) -> Iterator[pa.Array]:
-    """The ids of the documents that are in the index and not deleted, a batch at a time."""
-    for batch in writer.present.documents():
-        yield batch["doc_id"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from retrieval.commands.options import DEVICE, READING, chosen, document_settings
+from retrieval.commands.options import DEVICE, READING, chosen, document_settings, set_by_user
 
 
 @click.command("build-index")
@@ -104,6 +104,12 @@ def _report(done: str, result: Any, as_json: bool) -> None:
 @click.argument("corpus", nargs=-1, required=True)
 @click.argument("index")
 @click.option("--upsert", is_flag=True, help="Replace documents whose id is in the index already.")
+@click.option(
+    "--sync",
+    is_flag=True,
+    help="CORPUS is the folders that INDEX was made of: encode files that are new or changed, delete documents whose "
+    "files are gone.",
+)
 @click.option("--model", help="Where the index's model lies now, if it moved.")
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
 @click.option("--vectors", type=click.Path(), help="Ready-made vectors, for an index made of such.")
@@ -117,14 +123,18 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
     \b
     retrieve add new.jsonl my-index
     retrieve add changed.jsonl my-index --upsert
+    retrieve add --sync path/to/repository my-index
     """
-    from retrieval.console import progress
+    from retrieval.console import progress, say
     from retrieval.encoder import EncoderSettings
-    from retrieval.indexing import add_documents
+    from retrieval.indexing import add_documents, sync_documents
 
-    named = ("model", "upsert", "vectors", "vector_field", "rejects")
+    sync = options["sync"]
+    if sync and (others := set_by_user("upsert", "vectors", "vector_field")):
+        raise click.UsageError(f"--sync compares folders of files: it does not go with {', '.join(others)}")
+    named = ("model", "rejects") if sync else ("model", "rejects", "upsert", "vectors", "vector_field")
     with progress() as show:
-        result = add_documents(
+        result = (sync_documents if sync else add_documents)(
             corpus,
             index,
             documents=document_settings(options),
@@ -132,7 +142,11 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
             progress=show,
             **{name: options[name] for name in named},
         )
-    _report("added", result, as_json)
+    if sync:
+        counts = {"unchanged": result.unchanged, "changed": result.replaced, "vanished": result.vanished}
+        counts["new"] = result.documents - result.replaced
+        say(f"files: {', '.join(f'{count:,} {what}' for what, count in counts.items())}")
+    _report("encoded" if sync else "added", result, as_json)
 
 
 @click.command("delete")

@@ -1,0 +1,208 @@
+"""Keeping an index up to date with folders of files: what is encoded, what is deleted, what stays."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from retrieval import (
+    BiEncoder,
+    ConfigError,
+    DataError,
+    DocumentSettings,
+    Retriever,
+    build_index,
+    compact_index,
+    delete_documents,
+    sync_documents,
+)
+from retrieval.chunking import PassageVectors
+from retrieval.cli import main
+from retrieval.index.manifest import Manifest
+from retrieval.index.reader import Index
+
+
+class Counting:
+    """An encoder that notes what it encodes, and may fail after so many calls."""
+
+    def __init__(self, encoder: BiEncoder) -> None:
+        self._encoder = encoder
+        self.texts: list[str] = []
+        self.calls_left: int | None = None
+        self.dim, self.metric, self.notices = encoder.dim, encoder.metric, encoder.notices
+        self.identity = encoder.identity
+
+    def encode_documents(self, titles: Sequence[str], texts: Sequence[str]) -> PassageVectors:
+        if self.calls_left == 0:
+            raise KeyboardInterrupt
+        self.calls_left = None if self.calls_left is None else self.calls_left - 1
+        self.texts += texts
+        return self._encoder.encode_documents(titles, texts)
+
+    def encode_queries(self, texts: Sequence[str], **options: Any) -> Any:
+        return self._encoder.encode_queries(texts, **options)
+
+
+@pytest.fixture
+def encoder(tiny: Any) -> Counting:
+    return Counting(BiEncoder.load(tiny("mean")))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for number in range(12):
+        path = root / f"sub{number % 3}" / f"f{number:02d}.ini"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# file {number}\nvalue = {number * 37 % 11}\n")
+    (root / "guide.md").write_text("# Guide\n\nBefore.\n\n## Install\n\nRun it.\n\n## Use\n\nCall it.\n")
+    (root / "empty.txt").write_text("")
+    (root / "vendored").mkdir()
+    (root / "vendored/x.c").write_text("int x;")
+    return root
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Path:
+    records = [{"id": f"d{n}", "text": f"Note {n}: level {n}.", "year": 2000 + n} for n in range(3)]
+    records.append({"id": "dd", "text": "with a digest", "digest": "0" * 64})
+    path = tmp_path / "others.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def answers(path: Path, encoder: Counting) -> list[list[dict[str, object]]]:
+    queries = ["value = 4", "Run it.", "Note 2: level 2.", "guide", "changed"]
+    retriever = Retriever.open(path, encoder=encoder)  # type: ignore[arg-type]
+    return [[hit.to_dict() for hit in retriever.search(query, 100)] for query in queries]
+
+
+def change(tree: Path) -> None:
+    """Two files with other bytes, one new, one gone, one moved, one touched, one that is no text any more."""
+    (tree / "sub0/f00.ini").write_text("# changed\n")
+    (tree / "guide.md").write_text((tree / "guide.md").read_text().replace("Call it.", "Call it twice."))
+    (tree / "sub1/new.ini").write_text("# new\n")
+    (tree / "sub2/f02.ini").unlink()
+    (tree / "sub2/f05.ini").rename(tree / "moved.ini")
+    (tree / "sub1/f01.ini").touch()
+    (tree / "sub1/f04.ini").write_bytes(b"\0")
+
+
+def test_a_sync_encodes_what_changed_and_ends_where_a_fresh_build_does(
+    tree: Path, others: Path, tmp_path: Path, encoder: Any
+) -> None:
+    build_index([tree], tmp_path / "index", encoder=encoder)
+    change(tree)
+    build_index([tree], tmp_path / "fresh", encoder=encoder)
+    encoder.texts.clear()
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.replaced, report.vanished) == (8, 2, 3)
+    assert (report.documents, report.index_documents) == (4, 12)
+    assert sorted(text.strip() for text in encoder.texts) == [
+        "# Guide\n\nBefore.", "# changed", "# file 5\nvalue = 9", "# new", "## Install\n\nRun it.",
+        "## Use\n\nCall it twice.",
+    ]  # fmt: skip
+    assert report.skipped_files == {"empty": 1, "binary": 1, "vendored folder": 1}
+    assert Manifest.read(tmp_path / "index").generation == 2  # one commit
+    expected = answers(tmp_path / "fresh", encoder)
+    assert answers(tmp_path / "index", encoder) == expected
+    compact_index(tmp_path / "index")
+    assert answers(tmp_path / "index", encoder) == expected
+    assert all("digest" not in hit["metadata"] for hits in expected for hit in hits)  # type: ignore[operator]
+
+
+def test_nothing_changed_means_nothing_is_done(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "index").rglob("*") if path.is_file()}
+    encoder.texts.clear()
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.documents, report.vanished, encoder.texts) == (13, 0, 0, [])
+    assert report.index_documents == 13
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "index").rglob("*") if path.is_file()}
+    assert {path: when for path, when in after.items() if path.name != ".lock"} == before
+
+
+def test_files_that_only_vanished(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    shutil.rmtree(tree / "sub0")
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.vanished, report.index_documents) == (9, 4, 9)
+    report = sync_documents(
+        tree, tmp_path / "index", encoder=encoder, documents=DocumentSettings(exclude=("*.md",), include=("vendored/",))
+    )
+    assert (report.unchanged, report.vanished, report.documents) == (8, 1, 1)  # what is chosen now counts
+
+
+def test_documents_from_elsewhere_stay(tree: Path, others: Path, tmp_path: Path, encoder: Any) -> None:
+    build_index([others, tree], tmp_path / "index", encoder=encoder)
+    change(tree)
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.replaced, report.vanished, report.index_documents) == (8, 2, 3, 16)
+    stored = {batch["doc_id"][row].as_py() for batch in Index.open(tmp_path / "index").documents()
+              for row in range(batch.num_rows)}  # fmt: skip
+    assert {"d0", "d1", "d2", "dd"} < stored
+    (tree / "d1").write_text("now a file")
+    before = Manifest.read(tmp_path / "index").generation
+    with pytest.raises(DataError, match="id 'd1' is already in the index"):
+        sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert Manifest.read(tmp_path / "index").generation == before
+
+
+def test_a_killed_sync_leaves_the_old_index_and_goes_on(
+    tree: Path, tmp_path: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    expected = answers(tmp_path / "index", encoder)
+    change(tree)
+    monkeypatch.setattr("retrieval.passages.EncodedPassages.part_documents", 1)
+    encoder.calls_left = 2
+    with pytest.raises(KeyboardInterrupt):
+        sync_documents(tree, tmp_path / "index", encoder=encoder)
+    encoder.calls_left = None
+    assert answers(tmp_path / "index", encoder) == expected
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.kept, report.documents, report.unchanged, report.replaced, report.vanished) == (2, 4, 8, 2, 3)
+    build_index(tree, tmp_path / "fresh", encoder=encoder)
+    assert answers(tmp_path / "index", encoder) == answers(tmp_path / "fresh", encoder)
+
+
+def test_what_cannot_be_synced_is_refused_and_changes_nothing(
+    tree: Path, others: Path, tmp_path: Path, encoder: Any
+) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/a.txt").write_text("x")
+    with pytest.raises(DataError, match=r"no file of .*other is in the index"):
+        sync_documents(tmp_path / "other", tmp_path / "index", encoder=encoder)
+    with pytest.raises(ConfigError, match=r"others.jsonl is no folder of files"):
+        sync_documents([tree, others], tmp_path / "index", encoder=encoder)
+    (tmp_path / "twin").mkdir()
+    shutil.copy(tree / "guide.md", tmp_path / "twin/guide.md")
+    (tree / "guide.md").write_text("# Other\n")
+    with pytest.raises(DataError, match=r"id .guide\.md. is in two of the folders"):
+        sync_documents([tree, tmp_path / "twin"], tmp_path / "index", encoder=encoder)
+    build_index(others, tmp_path / "plain", encoder=encoder)
+    with pytest.raises(DataError, match=r"no file of .*tree is in the index"):
+        sync_documents(tree, tmp_path / "plain", encoder=encoder)
+    assert Manifest.read(tmp_path / "index").generation == Manifest.read(tmp_path / "plain").generation == 1
+    delete_documents(["guide.md"], tmp_path / "index")
+    assert sync_documents(tree, tmp_path / "index", encoder=encoder).documents == 1  # a deleted one is new
+
+
+def test_the_command(tree: Path, tmp_path: Path, tiny: Any) -> None:
+    def retrieve(*arguments: object) -> Any:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    assert retrieve("build-index", tree, tmp_path / "index", "--model", tiny("mean")).exit_code == 0
+    change(tree)
+    done = retrieve("add", "--sync", tree, tmp_path / "index", "--json")
+    assert done.exit_code == 0, done.output
+    assert "files: 8 unchanged, 2 changed, 3 vanished, 2 new" in done.stderr.splitlines()
+    assert json.loads(done.stdout)["vanished"] == 3
+    refused = retrieve("add", "--sync", "--upsert", tree, tmp_path / "index")
+    assert refused.exit_code == 2
+    assert "it does not go with --upsert" in refused.stderr
