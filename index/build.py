@@ -221,6 +221,19 @@ class Writer:
         """Mark rows of the present generation as deleted, from the commit on."""
         self._deleted.append(rows)
 
+    def sample(self, most: int) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+        """Yield up to so many of the new passages, evenly spaced, each as a row and its vector (dim,) float32."""
+        total = sum(part.segment.rows for part in self.parts)
+        wanted = np.unique(np.linspace(0, max(0, total - 1), min(most, total)).astype(np.int64))
+        first = 0
+        for part in self.parts:
+            here = wanted[(wanted >= first) & (wanted < first + part.segment.rows)] - first
+            if len(here):
+                rows = Rows([self._open_part(part)], dim=self.spec.dim)
+                for row, vector in zip(here.tolist(), rows.take(here), strict=True):
+                    yield rows.segments[0].passage(row), vector
+            first += part.segment.rows
+
     def set_fusion(self, fusion: dict[str, Any] | None) -> None:
         """Mix the scores of both sides in this way from the commit on; None: by the default."""
         self.spec = replace(self.spec, fusion=fusion)

@@ -10,6 +10,12 @@ import numpy as np
 
 from retrieval.errors import ConfigError, DataError
 
+USUAL = 0.2
+"""Weight of keyword search beside an encoder that reads the documents: it adds what vectors miss, and harms little
+where keywords fail."""
+FOREIGN = 0.8
+"""Weight beside an encoder that does not."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fusion:
@@ -17,12 +23,14 @@ class Fusion:
 
     Attributes:
         weight: Of the keyword side, 0 to 1.
+        origin: Where the weight comes from, in words.
 
     Raises:
         ConfigError: A weight out of range.
     """
 
-    weight: float = 0.2
+    weight: float = USUAL
+    origin: str = "default"
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
@@ -49,7 +57,7 @@ class Fusion:
 
     def to_dict(self) -> dict[str, object]:
         """Return what `from_dict` takes, as JSON types."""
-        return {"weight": self.weight}
+        return {"weight": self.weight, "origin": self.origin}
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, object]) -> Fusion:
@@ -61,7 +69,7 @@ class Fusion:
         weight = entries.get("weight")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
             raise ConfigError(f"weight of keyword search is {weight!r}; expected a number from 0 to 1")
-        return cls(weight=float(weight))
+        return cls(weight=float(weight), origin=str(entries.get("origin", "")))
 
 
 def standardised(scores: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retrieval.balance import SAMPLE, SampledPassage, untuned_fusion
 from retrieval.documents import DIGEST, DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
@@ -175,7 +176,8 @@ def build_index(
         stream.check_apart(rejects)
     inputs = stream.fingerprint() if vectors is None else _joint(stream.fingerprint(), ready.fingerprint())
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
-        return _fill(writer, stream, source, rejects=rejects, progress=progress)
+        measured = encoder if vectors is None and settings.lexical else None
+        return _fill(writer, stream, source, rejects=rejects, progress=progress, balanced_for=measured)
 
 
 def add_documents(
@@ -459,6 +461,7 @@ def _fill(
     rejects: str | Path | None,
     progress: ProgressCallback | None,
     outdated: Callable[[], Iterable[pa.Array]] | None = None,
+    balanced_for: Encoder | None = None,
 ) -> BuildReport:
     """Read, encode and write documents, delete those with the ids that `outdated` gives in the end, and commit."""
     started = time.monotonic()
@@ -486,6 +489,8 @@ def _fill(
     if rejects is not None:
         stream.write_rejects(rejects)
     report("commit")
+    if balanced_for is not None:
+        writer.set_fusion(_measured(writer, balanced_for))
     before = writer.base.manifest.documents if writer.base else 0
     deleted = [writer.present.find(ids) for ids in outdated()] if outdated else []
     for rows in deleted:
@@ -508,6 +513,17 @@ def _fill(
         seconds=time.monotonic() - started,
         notices=[*stream.notices, *writer.notices],
     )
+
+
+def _measured(writer: Writer, encoder: Encoder) -> dict[str, Any] | None:
+    """How the scores of keyword search and of vectors are mixed in the index to be; None: by the default."""
+    sample = [
+        SampledPassage(doc_id=row["doc_id"], title=row["title"], text=row["text"], vector=vector)
+        for row, vector in writer.sample(SAMPLE)
+        if row["passage"] is not None
+    ]
+    fusion = untuned_fusion(encoder, sample)
+    return None if fusion is None else fusion.to_dict()
 
 
 def _after_kept(stream: DocumentStream, writer: Writer) -> Iterator[pa.RecordBatch]:

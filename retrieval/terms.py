@@ -26,22 +26,22 @@ B = 0.8
 _LONGEST = 64  # characters of a term: nobody types more, and files hold encoded data without a blank
 _CACHED = 65_536  # words
 
-# Thai, Lao, Myanmar, Khmer; Hangul's letters, kana, Han, Hangul
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
     "\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
+"""Characters of scripts that are read in pairs, as a regular expression's set: Thai, Lao, Myanmar, Khmer; Hangul's
+letters, kana, Han, Hangul."""
+
 # Vowel signs and the like belong to words, and Python's \w lacks them.
 _MARKS = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
 _ACCENT = re.compile("[\u0300-\u036f]")
-_NAME = rf"[^\W{_UNSPACED}]+(?:[{_MARKS}]+[^\W{_UNSPACED}]*)*"
-_WORD = re.compile(rf"[{_UNSPACED}]+|{_NAME}(?:\.{_NAME})*")
+_NAME = rf"[^\W{UNSPACED}]+(?:[{_MARKS}]+[^\W{UNSPACED}]*)*"
+_WORD = re.compile(rf"[{UNSPACED}]+|{_NAME}(?:\.{_NAME})*")
 _ASCII_WORD = re.compile(r"\w+(?:\.\w+)*", re.ASCII)
 _PART = re.compile(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z]+|\d+")
 _PART_BEYOND_ASCII = re.compile(rf"\d+|(?:[^\W\d_]|[{_MARKS}])+")
-_HAS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-
-
+_HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _GRAMMAR = (
     "a an and are as at be been but by can could did do does for from had has have he how i if in into is it its me my "
     "no not of on or s she should so such t than that the their then there these they this to was we were what when "
