@@ -38,6 +38,7 @@ _BYTE_ORDER_MARKS = (  # the longer first: UTF-32's begins with UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _CODING_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
+_UTF8 = re.compile(r"utf[-_]?8", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([-\w.]+)", re.IGNORECASE)
 _META_BYTES = 2048  # of an HTML file that are looked at for it
 
@@ -87,9 +88,10 @@ def decoded(data: bytes, suffix: str) -> Decoded | None:
     candidates = ["utf-8"]
     if suffix in (".py", ".pyw", ".pyi"):
         cookies = map(_CODING_COOKIE.match, data.split(b"\n", 2)[:2])
-        candidates[:0] = [cookie[1].decode() for cookie in cookies if cookie][:1]
+        named = [cookie[1].decode() for cookie in cookies if cookie][:1]
+        candidates[:0] = [encoding for encoding in named if not _UTF8.fullmatch(encoding)]
     elif suffix in HTML_SUFFIXES and (charset := _META_CHARSET.search(data[:_META_BYTES])):
-        candidates.append(charset[1].decode())
+        candidates.append(charset[1].decode())  # UTF-8 was tried by then
     if suffix:
         candidates += ["cp1252", "latin-1"]
     for encoding in candidates:

@@ -384,7 +384,7 @@ def test_text_is_decoded_and_the_encoding_told(tmp_path, name, data, encoding):
 def test_a_python_file_says_its_encoding_itself(tmp_path):
     source = "#!/usr/bin/python\n# -*- coding: koi8-r -*-\nx = 'привет'\n"
     assert text_of(tmp_path, "a.py", source.encode("koi8-r")) == TextFile(source, "koi8-r")
-    for cookie in ("no-such-codec", "base64", "unicode_escape"):
+    for cookie in ("no-such-codec", "base64", "unicode_escape", "utf8", "UTF-8"):
         strange = f"# coding: {cookie}\nx = '\\ud800é'\n".encode()
         assert text_of(tmp_path, "a.py", strange) == TextFile(strange.decode(), "utf-8")
 
