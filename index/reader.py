@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import require_utf8
 from retrieval.filters import Where, passing
 from retrieval.hybrid import Fusion
-from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.approximate import LEAST_FETCH, ApproximateIndex
 from retrieval.index.lexical import Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
@@ -29,7 +30,6 @@ _QUERIES_AT_ONCE = 256
 _MAX_FETCH = 65_536  # passages fetched for one query when that many tie at the cut; more only to find k documents
 _RESULTS_AT_ONCE = 2**24  # scores and rows of one call of FAISS, 12 bytes each
 _SCORED_AT_ONCE = 65_536  # vectors held in float64
-_MIN_APPROXIMATE_FETCH = 128
 _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximate index is not worth asking
 
 _POOL = 100  # documents of each side whose scores are mixed; more if more are asked for
@@ -239,8 +239,15 @@ class Index:
             ConfigError: The index has no keyword part.
             DataError: Queries of another dimension or with NaN; a predicate that does not fit the columns.
         """
-        fusion = fusion or self.fusion
-        return [ordered_by(fusion, pool, group)[:k] for pool in self.pools(queries, terms, k, where=where, group=group)]
+        queries = checked(queries, self.dim, what="query vectors")
+        allowed, fusion = self._allowed(where), fusion or self.fusion
+        results = []
+        for query, pool in zip(queries, self._pools(queries, terms, k, allowed, group), strict=True):
+            found = ordered_by(fusion, pool, group)[:k]
+            if group == "document":
+                found = self._spanned(found, allowed, functools.partial(self._dense_scores, query))
+            results.append(found)
+        return results
 
     def pools(
         self,
@@ -251,9 +258,18 @@ class Index:
         where: Where | None = None,
         group: Group = "document",
     ) -> Iterator[list[Candidate]]:
-        """Yield what `search_hybrid` orders: each query's passages with the scores of both sides, not mixed yet."""
+        """Return what `search_hybrid` orders: each query's passages with the scores of both sides, not mixed yet."""
         queries = checked(queries, self.dim, what="query vectors")
-        allowed = self._allowed(where)
+        return self._pools(queries, terms, k, self._allowed(where), group)
+
+    def _pools(
+        self,
+        queries: np.ndarray,
+        terms: Sequence[Sequence[str]],
+        k: int,
+        allowed: np.ndarray | None,
+        group: Group,
+    ) -> Iterator[list[Candidate]]:
         depth = max(k, _POOL)
         by_vectors = self._by_vectors(queries, depth, allowed, group)
         for query, near, query_terms in zip(queries, by_vectors, terms, strict=True):
@@ -353,20 +369,28 @@ class Index:
 
     def _raw(self, queries: np.ndarray, fetch: int, allowed: np.ndarray | None, available: int) -> list[Raw]:
         """The first stage's own answer: for each query about `fetch` scores and global rows, best first."""
-        if self._approximate is None or available < _EXACT_BELOW * self.rows.rows:
-            return exact_search(self.rows, queries, fetch, allowed)
-        fetch = max(fetch, _MIN_APPROXIMATE_FETCH)
         covered = None if allowed is None else allowed[: self._covered]
-        wanted = min(fetch, self._covered if covered is None else int(covered.sum()))
-        if wanted == 0:
+        passing = self._covered if covered is None else int(covered.sum())
+        if self._approximate is None or passing == 0 or available < _EXACT_BELOW * self.rows.rows:
             return exact_search(self.rows, queries, fetch, allowed)
-        raws = self._approximate.search(queries, wanted, covered)
-        # A filter may pass rows only where the index does not look: it comes back short, though there are more.
-        short = [number for number, (_, rows) in enumerate(raws) if len(rows) < wanted]
+        least = min(fetch, passing)
+        wanted = min(max(fetch, LEAST_FETCH), passing)
+        if covered is None:
+            raws, least = self._approximate.search(queries, wanted), wanted
+        else:
+            # As many as hold `wanted` that pass, and a quarter more, where those that pass lie anywhere. Where fewer do
+            # among a query's neighbours, they lie farther away than the index looks well, or at all.
+            asked = min(self._covered, math.ceil(1.25 * wanted * self._covered / passing))
+            raws = [
+                (scores[covered[rows]], rows[covered[rows]])
+                for scores, rows in self._approximate.search(queries, asked)
+            ]
+            least = max(least, math.ceil(0.75 * wanted))
+        short = [number for number, (_, rows) in enumerate(raws) if len(rows) < least]
         if self._covered < self.rows.rows:
             tail = exact_search(self.rows, queries, fetch, allowed, first_row=self._covered)
             # Not cut: a lossy index's scores do not compare with exact ones.
-            raws = [_merge([a, b], 2 * fetch) for a, b in zip(raws, tail, strict=True)]
+            raws = [_merge([a, b], len(a[1]) + fetch) for a, b in zip(raws, tail, strict=True)]
         if short:
             for number, raw in zip(short, exact_search(self.rows, queries[short], fetch, allowed), strict=True):
                 raws[number] = raw

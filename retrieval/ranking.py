@@ -46,7 +46,8 @@ class Hit:
         kind: What that part is: function, method, class, section, cell, page, code, text; or None.
         start_line: The file's line on which the passage starts, from 1; None where the text is not the file's own.
         end_line: The line on which it ends.
-        spans: The document's next best passages, at most three, by the first stage's score.
+        spans: The document's next best passages, at most three: by their scores by vectors, or by terms where only
+            these were asked.
         metadata: The document's further columns.
     """
 
