@@ -1,7 +1,8 @@
 """What `.gitignore` files leave out: every level of them, as git reads them.
 
 pathspec turns a pattern into a regular expression; which file's patterns hold where, and which of them wins, is decided
-here. Only patterns count: a file that git tracks although it is ignored is left out all the same.
+here. Only patterns count: a file that git tracks although it is ignored is left out all the same. Known to differ from
+git are two oddities: a slash in a set of characters (`[a/]`), and two stars that touch other characters (`a**/b`).
 """
 
 from __future__ import annotations

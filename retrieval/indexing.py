@@ -251,7 +251,8 @@ def sync_documents(
     """Bring an index up to date with the folders that it was made of, in one commit.
 
     Only files that are new or have other bytes are read further and encoded; a document whose file is gone, or is no
-    longer read, is deleted. Documents that came from other sources stay. The result answers as a new index would.
+    longer read, is deleted. Documents that came from other sources stay. The result answers as a new index would, but for
+    the weight of keywords in hybrid search, which stays as it is.
 
     Args:
         trees: All folders that files of the index came from.
