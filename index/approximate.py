@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from retrieval.errors import ConfigError
-from retrieval.index.vectors import Selector, exact_scores, faiss, read_index
+from retrieval.index.vectors import exact_scores, faiss, read_index
+
+LEAST_FETCH = 128
+"""Rows that a search asks for at least; nprobe and efSearch are tuned for so many."""
 
 _ADD_ROWS = 65_536  # rows decoded at a time
 
@@ -120,7 +124,7 @@ class ApproximateIndex:
         """Train on a sample, then add every row.
 
         Raises:
-            ConfigError: FAISS cannot build this index from so many vectors, or it cannot leave rows out of a search.
+            ConfigError: FAISS cannot build this index from so many vectors.
         """
         index = faiss().index_factory(source.dim, factory, faiss().METRIC_INNER_PRODUCT)
         try:
@@ -133,15 +137,7 @@ class ApproximateIndex:
             raise ConfigError(
                 f"--index-type {factory} cannot be built from {source.rows} passages: {reason}"
             ) from error
-        built = cls(index, {})
-        try:
-            built.search(source.take(np.zeros(1, np.int64)), 1, np.ones(source.rows, bool))
-        except RuntimeError as error:
-            raise ConfigError(
-                f"--index-type {factory}: FAISS cannot leave deleted or filtered rows out of a search of this type; "
-                "take one built on IVF or HNSW"
-            ) from error
-        return built
+        return cls(index, {})
 
     @classmethod
     def open(cls, path: Path, parameters: Mapping[str, int]) -> ApproximateIndex:
@@ -156,42 +152,40 @@ class ApproximateIndex:
         """Write it through Python, so that any path and any full disk is Python's matter."""
         faiss().write_index(self._index, faiss().PyCallbackIOWriter(sink.write))
 
-    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None) -> list[tuple[np.ndarray, np.ndarray]]:
+    def search(self, queries: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Find about the k best rows of each query; scores may be approximate.
 
         Args:
             queries: (q, dim) float32.
-            k: How many, at most the number of rows.
-            allowed: (rows,) bool, or None for all.
+            k: How many, at most the number of rows. Beyond 128 more of the index is looked at in proportion.
 
         Returns:
             For each query scores (m,) float32 and rows (m,) int64 with m <= k, best first.
         """
-        with Selector(allowed) as selector:
-            scores, rows = self._index.search(queries, k, params=self._search_parameters(self._index, selector, k))
+        scores, rows = self._index.search(queries, k, params=self._search_parameters(self._index, k))
         found = rows >= 0  # FAISS fills what it did not find with -1
         return [(s[f], r[f]) for s, r, f in zip(scores, rows, found, strict=True)]
 
-    def _search_parameters(self, index: Any, selector: Any, k: int) -> Any:
+    def _search_parameters(self, index: Any, k: int) -> Any:
         module = faiss()
         index = module.downcast_index(index)
-        chosen: dict[str, Any] = {} if selector is None else {"sel": selector}
         if isinstance(index, module.IndexPreTransform):
-            return module.SearchParametersPreTransform(index_params=self._search_parameters(index.index, selector, k))
+            return module.SearchParametersPreTransform(index_params=self._search_parameters(index.index, k))
         if isinstance(index, module.IndexRefine):
-            base = self._search_parameters(index.base_index, selector, k)
+            base = self._search_parameters(index.base_index, k)
             return module.IndexRefineSearchParameters(k_factor=4.0, base_index_params=base)
         if isinstance(index, module.IndexHNSW):
             wanted = self.parameters.get("efSearch", _START_VALUES["efSearch"])
-            return module.SearchParametersHNSW(efSearch=max(wanted, k), **chosen)
+            return module.SearchParametersHNSW(efSearch=max(wanted, k))
         if isinstance(index, module.IndexIVFPQ):
-            return module.IVFPQSearchParameters(nprobe=self._nprobe(index), **chosen)
+            return module.IVFPQSearchParameters(nprobe=self._nprobe(index, k))
         if isinstance(index, module.IndexIVF):
-            return module.SearchParametersIVF(nprobe=self._nprobe(index), **chosen)
-        return module.SearchParameters(**chosen) if chosen else None
+            return module.SearchParametersIVF(nprobe=self._nprobe(index, k))
+        return None
 
-    def _nprobe(self, index: Any) -> int:
-        return min(self.parameters.get("nprobe", _START_VALUES["nprobe"]), int(index.nlist))
+    def _nprobe(self, index: Any, k: int) -> int:
+        lists = self.parameters.get("nprobe", _START_VALUES["nprobe"])
+        return min(math.ceil(lists * max(1.0, k / LEAST_FETCH)), int(index.nlist))
 
     def tunable(self) -> tuple[str, int] | None:
         """Name the parameter that trades speed for recall, and its largest useful value; None without one."""
@@ -231,7 +225,7 @@ def measure_recall(
         sample: (s,) int64, the rows used as queries.
     """
     queries = source.take(sample)
-    found = approximate.search(queries, min(128, source.rows), None)
+    found = approximate.search(queries, min(LEAST_FETCH, source.rows))
     shares = []
     for row, query, (_, rows), best in zip(sample, queries, found, exact, strict=True):
         rows = rows[rows != row]

@@ -373,18 +373,16 @@ class Index:
         passing = self._covered if covered is None else int(covered.sum())
         if self._approximate is None or passing == 0 or available < _EXACT_BELOW * self.rows.rows:
             return exact_search(self.rows, queries, fetch, allowed)
-        least = min(fetch, passing)
-        wanted = min(max(fetch, LEAST_FETCH), passing)
+        least, fetch = min(fetch, passing), max(fetch, LEAST_FETCH)
+        wanted = min(fetch, passing)
         if covered is None:
             raws, least = self._approximate.search(queries, wanted), wanted
         else:
-            # As many as hold `wanted` that pass, and a quarter more, where those that pass lie anywhere. Where fewer do
+            # As many as hold `wanted` that pass, and a quarter more, if those that pass lie anywhere. Where fewer are
             # among a query's neighbours, they lie farther away than the index looks well, or at all.
             asked = min(self._covered, math.ceil(1.25 * wanted * self._covered / passing))
-            raws = [
-                (scores[covered[rows]], rows[covered[rows]])
-                for scores, rows in self._approximate.search(queries, asked)
-            ]
+            found = self._approximate.search(queries, asked)
+            raws = [(scores[covered[rows]], rows[covered[rows]]) for scores, rows in found]
             least = max(least, math.ceil(0.75 * wanted))
         short = [number for number, (_, rows) in enumerate(raws) if len(rows) < least]
         if self._covered < self.rows.rows:
