@@ -475,7 +475,6 @@ class Index:
         facts["keyword search"] = f"none: {self.without_keywords}" if self.without_keywords else "BM25"
         if not self.without_keywords:
             facts["fusion"] = ", ".join(f"{name} {value}" for name, value in self.fusion.to_dict().items())
-            facts["fusion"] += " (default)" if manifest.fusion is None else ""
         facts |= {f"encoder {name}": value for name, value in (encoder or {}).items() if name != "name"}
         facts |= {f"text {name}": value for name, value in manifest.text.items()}
         facts["files"] = "all hashes right" if verified else "sizes right; --verify reads and hashes all"
