@@ -67,7 +67,7 @@ def evaluate_retriever(
     qrels, pool, notices = rules.pooled(benchmark.qrels)
     documents = getattr(retriever, "documents", None)
     depth = _depth(rules, pool, k, documents)
-    held = _held(retriever, qrels)
+    held = held_documents(retriever, qrels)
     if lost := [query_id for query_id in qrels if query_id not in benchmark.queries]:
         raise DataError(
             f"benchmark {benchmark.card.name}: {len(lost)} judged queries have no text, such as {lost[0]!r}"
@@ -181,8 +181,12 @@ def _depth(rules: Rules, pool: Mapping[str, Collection[str]], k: int | None, doc
     return wanted if documents is None else max(min(wanted, documents), 1)
 
 
-def _held(retriever: Searcher, qrels: Mapping[str, Mapping[str, int]]) -> set[str] | None:
-    """Ask which judged documents can be found; None where the retriever does not say."""
+def held_documents(retriever: Searcher, qrels: Mapping[str, Mapping[str, int]]) -> set[str] | None:
+    """Ask which judged documents can be found; None where the retriever does not say.
+
+    Raises:
+        DataError: None of them.
+    """
     if not hasattr(retriever, "holds"):
         return None
     judged = {doc_id for grades in qrels.values() for doc_id in grades}

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from retrieval import __version__
-from retrieval.commands import evaluation, index, negatives, search, training, tune
+from retrieval.commands import evaluation, fusion, index, negatives, search, training, tune
 from retrieval.errors import ConfigError, RetrievalError
 
 
@@ -116,7 +116,7 @@ def _settable(command: click.Command) -> list[click.Option]:
     return [option for option in options if not isinstance(option.flag_value, str)]
 
 
-for _module in (index, search, evaluation, negatives, training, tune):
+for _module in (index, search, evaluation, fusion, negatives, training, tune):
     for _command in _module.COMMANDS:
         main.add_command(_command)
 

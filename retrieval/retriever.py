@@ -265,6 +265,21 @@ class Retriever:
                 log.warning("%d empty queries have no hits: %s", len(blank), _listed(blank))
         return results
 
+    def pools(self, queries: Sequence[str]) -> Iterator[list[Candidate]]:
+        """Yield, for each text, the passages that a hybrid search orders, each with the scores of both sides.
+
+        Args:
+            queries: Texts, none of them blank.
+
+        Raises:
+            ConfigError: The index has no keyword part.
+            ModelError: The model cannot be loaded.
+        """
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            some = queries[start : start + _QUERIES_AT_ONCE]
+            vectors = self._comparable(self.encoder.encode_queries(some))
+            yield from self.index.pools(vectors, [terms(text) for text in some], 1)
+
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Re-order hits of `search` with the cross-encoder: the second stage by itself.
 
