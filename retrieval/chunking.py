@@ -83,10 +83,12 @@ def windows(text: str, offsets: np.ndarray, *, limit: int, overlap: int) -> list
 
 
 def _window(text: str, offsets: np.ndarray, start: int, end: int) -> Window:
-    """The window of some tokens, without the blanks that some tokenizers count into a word's token."""
+    """The window of some tokens, without the blanks at its ends, which some tokenizers count as or into tokens."""
     first, last = int(offsets[start][0]), int(offsets[end - 1][1])
     while first < last and text[first].isspace():
         first += 1
+    while first < last and text[last - 1].isspace():
+        last -= 1
     return Window(start_token=start, end_token=end, start_char=first, end_char=max(first, last))
 
 

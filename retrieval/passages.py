@@ -23,7 +23,7 @@ from retrieval.columns import conform, taken, unify
 from retrieval.encoder import BiEncoder
 from retrieval.errors import DataError, ModelError
 from retrieval.matching import Encoder
-from retrieval.units import LINELESS, UNIT_FIELDS, UNITS, UNITS_TYPE, Unit, line_numbers, titled, units_of
+from retrieval.units import LINELESS, UNIT_FIELDS, UNITS, UNITS_TYPE, Unit, line_numbers, titled, units_of, visible
 from retrieval.vectorfile import VectorFile, unit_rows
 
 PART_DOCUMENTS = 2048
@@ -140,7 +140,8 @@ def _pieces(documents: pa.Table) -> _Pieces:
     whole = Unit(start=0, end=0, section="", kind="")
     found: list[tuple[int, int, Unit]] = []
     for row, (text, some) in enumerate(zip(texts, units, strict=True)):
-        full = [(row, number, unit) for number, unit in enumerate(some) if not is_blank(text[unit.start : unit.end])]
+        trimmed = [(row, number, _visible(text, unit)) for number, unit in enumerate(some)]
+        full = [one for one in trimmed if not is_blank(text[one[2].start : one[2].end])]
         found += full or [(row, -1, replace(whole, end=len(text)))]
     return _Pieces(
         titles=[titled(titles[row], unit.section) if number >= 0 else titles[row] for row, number, unit in found],
@@ -149,6 +150,11 @@ def _pieces(documents: pa.Table) -> _Pieces:
         unit=np.array([number for _, number, _ in found]),
         start=np.array([unit.start for _, _, unit in found]),
     )
+
+
+def _visible(text: str, unit: Unit) -> Unit:
+    start, end = visible(text, unit.start, unit.end)
+    return replace(unit, start=start, end=end)
 
 
 def _units(documents: pa.Table) -> list[list[Unit]]:

@@ -219,19 +219,26 @@ def _units(passages: Sequence[_Passage]) -> list[Unit] | None:
 
 
 def _text(passages: Sequence[_Passage], found: Reassembly) -> str:
-    """Lay passages over each other by where they start, with blanks between those that do not touch."""
+    """Lay passages over each other by where they start, with blanks between those that do not touch.
+
+    These are line ends as far as lines are known, and between parts that are called differently.
+    """
     parts: list[str] = []
     end = 0  # characters
     line = 1  # that the text so far ends on
     torn = False
+    section = None
     for passage in passages:
         if passage.start > end:
             gap = passage.start - end
-            breaks = min(gap, passage.start_line - line) if passage.start_line else 0
+            breaks = gap if passage.section != section else 0
+            if passage.start_line:
+                breaks = min(gap, passage.start_line - line)
             parts.append("\n" * breaks + " " * (gap - breaks))
             torn, end = torn or not passage.start_line, passage.start
         parts.append(passage.text[end - passage.start :])
         end = max(end, passage.end)
+        section = passage.section
         line = passage.end_line + passage.text.endswith("\n") if passage.end_line else line
     found.blanks += torn
     return "".join(parts)

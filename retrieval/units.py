@@ -79,6 +79,14 @@ def untitled(title: str, section: str | None) -> str:
     return title if not section else title[: -len(section)].removesuffix(" > ")
 
 
+def visible(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a stretch of a text without the blank lines before it and the blanks behind it; the same if all blank."""
+    stretch = text[start:end]
+    first = len(stretch) - len(stretch.lstrip())
+    last = len(stretch.rstrip())
+    return (start + stretch.rfind("\n", 0, first) + 1, start + last) if last else (start, start)
+
+
 def line_numbers(text: str, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""Say on which lines passages of a text lie; lines end at `\n`.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.chunking import PassageVectors
@@ -34,6 +34,7 @@ def batches(table: pa.Table, cuts: Sequence[int]) -> list[pa.RecordBatch]:
     return [whole[0].slice(start, end - start) for start, end in itertools.pairwise(edges)]
 
 
+@settings(deadline=None)
 @given(
     texts=st.lists(st.sampled_from(["", "a", "éé", "x" * 9, "y" * 30]), max_size=25),
     cuts=st.lists(st.integers(0, 25), max_size=6),
@@ -247,3 +248,34 @@ def test_metadata_that_is_called_as_a_units_column_stays_metadata(tmp_path: Path
         add_documents(both[1], tmp_path / "index")
     assert not (tmp_path / "other").exists()
     assert Index.open(tmp_path / "index").manifest.documents == 1
+
+
+TREE = {
+    "plain.py": "import os\n\n\ndef f():\n    return 1\n",
+    "windows.py": "import os\r\n\r\n\r\ndef f():\r\n    return 1\r\n",
+    "no end.js": "// é😀\nfunction f() { return '東京' }",
+    "long.go": "package a\n\nfunc f() {\n" + "".join(f"\tcall({n}, {n})\n" for n in range(200)) + "}\n",
+    "broken.c": "int f( {\n  return 1;\n\n}}}\nint g(void) { return 2; }\n",
+    "form feed.py": "\n\n\x0cclass A:\n\x0c    def f(self):\n\n\n        return '\u2028\x85'\n\n\n\n",
+    "one line.rs": "fn a() {} fn b() {} struct C; impl C { fn d() {} }",
+    "data.json": "{\n" + "".join(f'  "key {n}": {n},\n' for n in range(300)) + '  "last": 1\n}\n',
+    "guide.md": "before\n\n# One\n\n" + "a word or two\n" * 200 + "\n## Two\n\n\n\nlast\n\n\n",
+    "bom.py": "\ufeffdef f(): pass\n",
+}
+
+
+def test_the_lines_of_a_hit_are_those_of_the_file(tmp_path: Path, tiny: Any) -> None:
+    for name, text in TREE.items():
+        (tmp_path / "tree").mkdir(exist_ok=True)
+        (tmp_path / "tree" / name).write_bytes(text.encode())
+    build_index(tmp_path / "tree", tmp_path / "index", model=tiny("mean"))
+    rows = [row for batch in Index.open(tmp_path / "index").documents() for row in batch.to_pylist()]
+    assert {row["doc_id"] for row in rows} == set(TREE)
+    for row in rows:
+        lines = (tmp_path / "tree" / row["doc_id"]).read_bytes().decode("utf-8-sig").split("\n")
+        found = "\n".join(lines[row["start_line"] - 1 : row["end_line"]])
+        assert row["text"] in found, row
+        first, last = found.split("\n")[0], found.split("\n")[-1]
+        assert row["text"].split("\n")[0] in first and row["text"].split("\n")[-1] in last
+    assert len(rows) > 60
+    assert {row["kind"] for row in rows} >= {"function", "method", "class", "code", "section", "text"}
