@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from retrieval import tree as module
 from retrieval.errors import ConfigError
+from retrieval.extract import NO_PDF
 from retrieval.tree import Found, Skipped, TextFile, Wishes, read_text, walk
 
 
@@ -434,3 +435,26 @@ def test_a_notebook_is_its_source_cells(tmp_path):
         "worksheets": [{"cells": [{"cell_type": "code", "input": ["y = 2"], "outputs": []}]}],
     }
     assert text_of(tmp_path, "b.ipynb", json.dumps(old)).text == "y = 2"
+
+
+def test_pages_and_pdf_files_become_their_text(tmp_path, monkeypatch):
+    write(
+        tmp_path, {"a.html": "<h1>Tides</h1>" + "<p>word</p>" * 1000, "b.htm": "<script>x</script>", "c.pdf": b"%PDF"}
+    )
+    assert listed(tmp_path)[0] == ["a.html", "b.htm", "c.pdf"]
+    page = read_text(tmp_path / "a.html")  # one line, yet not minified code
+    assert page.text.startswith("Tides\n\nword\n")
+    assert [(unit.section, unit.kind) for unit in page.units] == [("Tides", "page")]
+    assert read_text(tmp_path / "b.htm").reason == "empty"
+    assert read_text(tmp_path / "c.pdf").reason in ("broken PDF", NO_PDF)
+    monkeypatch.setattr("retrieval.extract.has_pdf", lambda: False)
+    assert read_text(tmp_path / "c.pdf").reason == NO_PDF
+
+
+def test_the_units_of_a_file_are_made_where_they_are_asked_for(tmp_path):
+    data = b"# One\n\nx\n\n## Two\n\ny\n"
+    assert module.text_of(tmp_path / "a.md", data).units is None
+    units = module.text_of(tmp_path / "a.md", data, units=True).units
+    assert [(unit.section, unit.kind) for unit in units] == [("One", "section"), ("One > Two", "section")]
+    cells = json.dumps({"cells": [{"cell_type": "code", "source": "x = 1"}]}).encode()
+    assert [unit.section for unit in module.text_of(tmp_path / "a.ipynb", cells).units] == ["cell 1"]
