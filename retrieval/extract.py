@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from retrieval.headings import spans
+from retrieval.syntax import code_units
 from retrieval.units import Unit
 
 NOTEBOOK, PDF = ".ipynb", ".pdf"
@@ -116,20 +117,11 @@ def own_units(name: str, text: str) -> list[Unit]:
     is_prose = suffix in PROSE_SUFFIXES or (not suffix and name.isupper())  # README, INSTALL
     if is_prose and not _NOT_PROSE.fullmatch(name):
         return _sections(text, suffix in MARKDOWN_SUFFIXES)
-    return _code_units(text, suffix) or [_whole(text)]
+    return code_units(text, suffix) or [_whole(text)]
 
 
 def _whole(text: str) -> Unit:
     return Unit(start=0, end=len(text), section="", kind="text")
-
-
-def _code_units(text: str, suffix: str) -> list[Unit] | None:
-    try:
-        syntax: Any = importlib.import_module("retrieval.syntax")
-        found: list[Unit] | None = syntax.code_units(text, suffix)
-    except (ImportError, AttributeError):
-        return None
-    return found
 
 
 def _sections(text: str, markdown: bool) -> list[Unit]:
