@@ -33,10 +33,10 @@ from retrieval.index.manifest import LexicalEntry
 from retrieval.index.segment import write_file
 from retrieval.terms import K1, TERMS_VERSION, B, terms
 
-_RUN_TERMS = 2**21  # occurrences counted at once, in some 50 MB
-_BATCH_TERMS = 2**16  # of a record batch on disk
+_RUN_TERMS = 2**19  # occurrences counted at once, in some 50 MB
+_BATCH_TERMS = 2**14  # of a record batch on disk
 _BATCH_BYTES = 2**22
-_MERGED_AT_ONCE = 4096  # terms of each run
+_MERGED_AT_ONCE = 2**15  # terms of all runs together
 
 _RUN = pa.schema(
     [
@@ -137,7 +137,8 @@ def _run(numbers: dict[str, int], occurring: array[int], lengths: array[int], fi
 
 def _merged(runs: Sequence[pa.RecordBatch]) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield the terms of all runs, in order and each once, as rows of the file."""
-    entries = heapq.merge(*map(_entries, runs))  # those of one term in the order of their rows
+    at_once = max(16, _MERGED_AT_ONCE // max(1, len(runs)))
+    entries = heapq.merge(*(_entries(run, at_once) for run in runs))  # those of one term in the order of their rows
     for term, parts in itertools.groupby(entries, operator.itemgetter(0)):
         rows, frequencies, last = bytearray(), bytearray(), 0
         for _, first, end, others, more in parts:
@@ -147,9 +148,9 @@ def _merged(runs: Sequence[pa.RecordBatch]) -> Iterator[tuple[str, bytes, bytes]
         yield term, bytes(rows), bytes(frequencies)
 
 
-def _entries(run: pa.RecordBatch) -> Iterator[tuple[str, int, int, bytes, bytes]]:
-    for start in range(0, run.num_rows, _MERGED_AT_ONCE):
-        yield from zip(*(column.to_pylist() for column in run.slice(start, _MERGED_AT_ONCE).columns), strict=True)
+def _entries(run: pa.RecordBatch, at_once: int) -> Iterator[tuple[str, int, int, bytes, bytes]]:
+    for start in range(0, run.num_rows, at_once):
+        yield from zip(*(column.to_pylist() for column in run.slice(start, at_once).columns), strict=True)
 
 
 def _batches(merged: Iterable[tuple[str, bytes, bytes]]) -> Iterator[pa.RecordBatch]:
