@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from retrieval.indexing import BuildReport, Progress
-from retrieval.ranking import Hit
+from retrieval.ranking import Hit, Span
+from retrieval.units import CODE_KINDS
 
 if TYPE_CHECKING:
     from retrieval.eval.mining import MiningReport
@@ -21,7 +23,7 @@ _SNIPPET = 240  # characters of a passage in a table
 _CODE_LINES = 8  # of a passage that is code
 _WIDTH = 100  # characters of a line of it
 _INDENT = " " * 13
-_CODE = frozenset({"function", "method", "class", "code"})
+_ON, _OFF = "\x0e", "\x0f"  # begin and end of what is in bold, while lines are wrapped
 
 
 def say(line: str) -> None:
@@ -29,17 +31,23 @@ def say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def hits_table(query: str, hits: Sequence[Hit], *, name: str | None = None) -> Iterator[str]:
-    """Yield the lines that show the hits of one query to a person; re-ordered ones with where they came from."""
+def hits_table(
+    query: str, hits: Sequence[Hit], *, name: str | None = None, spans: Sequence[Span | None] | None = None
+) -> Iterator[str]:
+    """Yield the lines that show the hits of one query to a person; re-ordered ones with where they came from.
+
+    `spans` are what to show in bold of each hit's text.
+    """
     if name is not None:
         yield click.style(f"{name}: {_line(query)}", bold=True)
     if not hits:
         yield "no hits"
-    for hit in hits:
+    for hit, span in zip(hits, spans or [None] * len(hits), strict=True):
         title = f"  {_line(hit.title)}" if hit.title else ""
         before = click.style(f"  [{_first_stage(hit)}]", dim=True) if hit.rerank_score is not None else ""
         yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_place(hit), fg='cyan')}{title}{before}"
-        yield from _code(hit.text) if hit.kind in _CODE else _prose(hit.text)
+        bold = range(0) if span is None else range(span.start, span.end)
+        yield from _code(hit.text, bold) if hit.kind in CODE_KINDS else _prose(hit.text, bold)
 
 
 def _place(hit: Hit) -> str:
@@ -48,17 +56,45 @@ def _place(hit: Hit) -> str:
     return _line(hit.doc_id) + lines
 
 
-def _prose(text: str) -> list[str]:
-    return textwrap.wrap(_shortened(_line(text)), width=_WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+def _prose(text: str, bold: range) -> Iterator[str]:
+    """The beginning of a text, or from what is in bold on, where that comes later."""
+    first = bold.start if bold and bold.stop > _SNIPPET else 0
+    parts = [_line(text[first : bold.start]), _line(text[max(first, bold.start) : bold.stop]), _line(text[bold.stop :])]
+    marked = parts[2] if not bold else " ".join(filter(None, (parts[0], f"{_ON}{parts[1]}{_OFF}", parts[2])))
+    wrapped = textwrap.wrap(_shortened("…" * bool(first) + marked), width=_WIDTH - len(_INDENT))
+    inside = False
+    for line in wrapped:
+        shown = ""
+        for piece in re.split(f"([{_ON}{_OFF}])", line):
+            if piece in (_ON, _OFF):
+                inside = piece == _ON
+            elif piece:
+                shown += click.style(piece, bold=True) if inside else piece
+        yield _INDENT + shown
 
 
-def _code(text: str) -> Iterator[str]:
-    """The first lines of code, blank ones left out, with the indentation that they have among each other."""
-    lines = [line for line in text.expandtabs(4).split("\n") if line.strip()]
-    for line in textwrap.dedent("\n".join(lines[:_CODE_LINES])).split("\n"):
-        shown = "".join(c if c.isprintable() else " " for c in line.rstrip())
-        yield _INDENT + (shown if len(shown) <= _WIDTH else shown[: _WIDTH - 1] + "…")
-    if len(lines) > _CODE_LINES:
+def _code(text: str, bold: range) -> Iterator[str]:
+    """The first lines of code, and those in bold, blank ones left out, as they are indented among each other."""
+    lines, start = [], 0
+    for line in text.split("\n"):
+        inside = max(start, bold.start) < min(start + len(line), bold.stop)
+        if line.strip():
+            lines.append((line.expandtabs(4).rstrip(), inside))
+        start += len(line) + 1
+    marked = [number for number, (_, inside) in enumerate(lines) if inside]
+    shown = list(range(min(_CODE_LINES, len(lines))))
+    if marked and marked[-1] >= _CODE_LINES:
+        shown = [0, *range(max(1, marked[0]), min(marked[0] + _CODE_LINES - 1, len(lines)))]
+    dedented = textwrap.dedent("\n".join(lines[number][0] for number in shown)).split("\n")
+    before = -1
+    for number, line in zip(shown, dedented, strict=True):
+        if number > before + 1:
+            yield f"{_INDENT}…"
+        before = number
+        line = "".join(c if c.isprintable() else " " for c in line)
+        line = line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
+        yield _INDENT + (click.style(line, bold=True) if lines[number][1] else line)
+    if before < len(lines) - 1:
         yield f"{_INDENT}…"
 
 
@@ -67,9 +103,15 @@ def _first_stage(hit: Hit) -> str:
     return f"first stage: {rank}{hit.retrieval_score:.4f}"
 
 
-def hits_json(query_id: str, query: str | None, hits: Sequence[Hit]) -> str:
-    """Return the hits of one query as one line of JSON."""
-    body = {"query_id": query_id, "query": query, "hits": [hit.to_dict() for hit in hits]}
+def hits_json(
+    query_id: str, query: str | None, hits: Sequence[Hit], *, spans: Sequence[Span | None] | None = None
+) -> str:
+    """Return the hits of one query as one line of JSON, with `spans`, if given, as `highlight` of each."""
+    shown = [hit.to_dict() for hit in hits]
+    if spans is not None:
+        for one, span in zip(shown, spans, strict=True):
+            one["highlight"] = None if span is None else [span.start, span.end]
+    body = {"query_id": query_id, "query": query, "hits": shown}
     return json.dumps(body, ensure_ascii=False, allow_nan=False)
 
 

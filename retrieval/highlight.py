@@ -14,6 +14,7 @@ from retrieval.matching import Encoder
 from retrieval.ranking import Hit, Span
 from retrieval.sentences import sentences
 from retrieval.terms import K1, B, terms
+from retrieval.units import CODE_KINDS
 
 _LONGEST = 400  # characters of a piece
 _SHORTEST = 30  # of prose; a heading, or "No." answers nothing alone
@@ -21,7 +22,6 @@ _LINES = 4  # of a piece of code
 _DENSE = re.compile(
     "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )  # a character says as much as three letters
-_CODE = frozenset({"function", "method", "class", "code"})
 _CODE_LINE = re.compile(r"[ \t].*|.*[;{}():,\[\]]\s*")
 
 
@@ -105,7 +105,7 @@ def _limited(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 def _is_code(hit: Hit) -> bool:
     """What its unit says, or else what most of its lines look like."""
-    if hit.kind in _CODE:
+    if hit.kind in CODE_KINDS:
         return True
     lines = [line for line in hit.text.split("\n") if line.strip()]
     return len(lines) > 1 and 2 * sum(_CODE_LINE.fullmatch(line) is not None for line in lines) > len(lines)

@@ -14,6 +14,7 @@ import numpy as np
 from retrieval.chunking import is_blank, joined
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
+from retrieval.highlight import highlights
 from retrieval.index.reader import Group, Index
 from retrieval.matching import (
     Encoder,
@@ -27,7 +28,7 @@ from retrieval.matching import (
     scored,
 )
 from retrieval.models import fingerprint
-from retrieval.ranking import Candidate, Hit, ordered
+from retrieval.ranking import Candidate, Hit, Span, ordered
 from retrieval.shipped import AUTO, choose_reranker
 from retrieval.terms import terms
 from retrieval.vectorfile import unit_rows
@@ -298,6 +299,25 @@ class Retriever:
         if self.reranker is None:
             raise ConfigError("rerank needs a reranker: Retriever.open(path, reranker=MODEL)")
         return next(self._reranked(self.reranker, [query], [hits]))
+
+    def highlight(self, query: str, hits: Sequence[Hit], *, mode: Mode | None = None) -> list[Span | None]:
+        """Find the sentence of each hit, or the few lines of code, that answer a query best.
+
+        Args:
+            query: The text that the hits answer.
+            hits: Hits of `search`.
+            mode: As in `search`: with lexical the query's terms decide, else the encoder, which reads all sentences of
+                all hits in one go.
+
+        Returns:
+            For each hit start and end in characters of its text, and the score; None where nothing fits.
+
+        Raises:
+            ConfigError: A mode that there is not, or that does not fit the index.
+            ModelError: The model cannot be loaded.
+        """
+        by_terms = self._settled(mode or self.mode) == "lexical"
+        return highlights(query, hits, None if by_terms else self.encoder)
 
     def _settled(self, mode: Mode, *, vectors: bool = False) -> Mode:
         """Say what `auto` is for texts, or for `vectors`.

@@ -30,6 +30,7 @@ UNIT_FIELDS = (
     pa.field("start_line", pa.int32(), metadata=_OWN),
     pa.field("end_line", pa.int32(), metadata=_OWN),
 )
+CODE_KINDS = frozenset({"function", "method", "class", "code"})
 LINELESS = frozenset({"cell", "page"})  # kinds whose text is no stretch of a file's lines
 
 

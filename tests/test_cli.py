@@ -200,6 +200,27 @@ def test_query_gives_json_to_machines(index: Path) -> None:
     assert run("query", index, "heat", "--format", "jsonl").stdout == run("query", index, "heat", "--json").stdout
 
 
+def test_query_with_a_filter(index: Path) -> None:
+    asked = ("query", index, "ferry", "--reranker", "none", "--json")
+    found = json.loads(run(*asked, "--where", "title = 'Timetable' or doc_id like 'a%'").stdout)["hits"]
+    assert sorted(hit["doc_id"] for hit in found) == ["a b", "ferry"]
+    assert json.loads(run(*asked, "--where", "title = 'x'").stdout)["hits"] == []
+    assert "no column is called year" in fails(*asked, "--where", "year > 3")
+    assert "it is empty" in fails(*asked, "--where", "")
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical"])
+def test_query_highlights_the_best_sentence(index: Path, mode: str) -> None:
+    sentence = "Copper conducts heat better than iron does."
+    asked = ("query", index, sentence, "--reranker", "none", "--mode", mode, "--highlight")
+    best = json.loads(run(*asked, "--json").stdout)["hits"][0]
+    assert best["doc_id"] == "copper" and best["highlight"] == [0, len(sentence)]
+    table = CliRunner().invoke(cli.main, [str(one) for one in asked], color=True)
+    assert f"\x1b[1m{sentence}\x1b[0m" in table.stdout
+    assert "--highlight needs texts" in run(*asked, "--format", "trec", code=2).stderr
+    assert "--highlight needs texts" in run("query", index, "--vectors", "x.npy", "--highlight", code=2).stderr
+
+
 def test_query_writes_a_run(index: Path, tmp_path: Path) -> None:
     (tmp_path / "q.tsv").write_text("q1\tferry\nq2\t \nq3\theat\n")
     output = tmp_path / "my.run"

@@ -1,14 +1,29 @@
 """How hits are shown to a person."""
 
+import json
+import re
+
 import click
 
-from retrieval.console import hits_table
-from retrieval.ranking import Hit
+from retrieval.console import hits_json, hits_table
+from retrieval.ranking import Hit, Span
+
+
+def a_hit(**fields: object) -> Hit:
+    return Hit(**({"doc_id": "src/a.py", "rank": 1, "score": 0.5, "retrieval_score": 0.5} | fields))  # type: ignore[arg-type]
 
 
 def shown(**fields: object) -> list[str]:
-    hit = Hit(**({"doc_id": "src/a.py", "rank": 1, "score": 0.5, "retrieval_score": 0.5} | fields))  # type: ignore[arg-type]
-    return [click.unstyle(line) for line in hits_table("query", [hit])]
+    return [click.unstyle(line) for line in hits_table("query", [a_hit(**fields)])]
+
+
+def highlighted(text: str, part: str, **fields: object) -> tuple[list[str], str]:
+    """The lines with `part` of the text highlighted, and what is in bold in them, a line of it each."""
+    start = text.index(part)
+    span = Span(start=start, end=start + len(part), score=1.0)
+    _, *lines = hits_table("query", [a_hit(text=text, **fields)], spans=[span])
+    bold = re.findall(r"\x1b\[1m(.*?)\x1b\[0m", "\n".join(lines))
+    return [click.unstyle(line).strip() for line in lines], "\n".join(bold)
 
 
 def test_code_keeps_its_lines_and_indentation() -> None:
@@ -35,3 +50,40 @@ def test_prose_is_wrapped_whatever_lines_it_has() -> None:
     lines = shown(text="one\n\ntwo\nthree", section="Guide > Install", kind="section", start_line=3, end_line=6)
     assert lines == ["  1  0.5000  src/a.py:3-6", "             one two three"]
     assert shown(text="one\ntwo", doc_id="d") == ["  1  0.5000  d", "             one two"]
+
+
+def test_the_highlighted_sentence_is_bold_also_across_lines() -> None:
+    text = "Tides. " + "The moon pulls the water. " * 3 + "This is it, \n and it goes on for more than a line, I think."
+    lines, bold = highlighted(text, text[text.index("This") :])
+    assert " ".join(lines) == " ".join(text.split())
+    assert len(lines) == 2 and bold.replace("\n", " ") == "This is it, and it goes on for more than a line, I think."
+
+
+def test_a_highlighted_sentence_far_behind_is_shown() -> None:
+    text = "word " * 200 + "This is it. " + "word " * 200
+    lines, bold = highlighted(text, "This is it.")
+    assert lines[0].startswith("…This is it. word word") and lines[-1].endswith("…") and bold == "This is it."
+    assert len(" ".join(lines)) <= 242
+    _, bold = highlighted(text, "word " * 100)
+    assert bold.replace("\n", " ").startswith("word word")
+
+
+def test_highlighted_lines_of_code_are_shown_below_the_signature() -> None:
+    text = "\n".join(["    def f(self):", *(f"        x{n} = {n}" for n in range(30)), "", "        return x"])
+    lines, bold = highlighted(text, "        x20 = 20\n        x21 = 21", kind="method")
+    assert lines == ["def f(self):", "…", *(f"x{n} = {n}" for n in range(20, 27)), "…"]
+    assert [line.strip() for line in bold.split("\n")] == ["x20 = 20", "x21 = 21"]
+    lines, bold = highlighted(text, "return x", kind="method")
+    assert lines == ["def f(self):", "…", "return x"] and bold.strip() == "return x"
+    lines, bold = highlighted(text, "x0 = 0", kind="method")
+    assert lines[:2] == ["def f(self):", "x0 = 0"] and bold.strip() == "x0 = 0"
+
+
+def test_json_has_highlights_where_they_were_asked_for() -> None:
+    hits = [a_hit(text="one. two."), a_hit(text="")]
+    plain, asked = (
+        json.loads(hits_json("1", "q", hits, spans=spans))["hits"]
+        for spans in (None, [Span(start=5, end=9, score=1.0), None])
+    )
+    assert all("highlight" not in hit for hit in plain)
+    assert [hit["highlight"] for hit in asked] == [[5, 9], None]

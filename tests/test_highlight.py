@@ -2,13 +2,16 @@
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import unit, write_corpus
 
+from retrieval import ConfigError, Retriever, build_index
 from retrieval.chunking import PassageVectors
 from retrieval.encoder import BiEncoder
 from retrieval.highlight import highlights, pieces
@@ -116,3 +119,17 @@ def test_pieces_are_in_order_and_cover_everything(text: str, code: bool) -> None
     assert "".join("".join(text[start:end].split()) for start, end in spans) == "".join(text.split())
     assert all(start < end for start, end in spans)
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+
+
+def test_a_retriever_highlights_by_terms_without_any_model(tmp_path: Path) -> None:
+    corpus, file = write_corpus(tmp_path, [{"_id": "a", "text": TIDES}, {"_id": "b", "text": "Salt."}], unit(2))
+    build_index(corpus, tmp_path / "index", vectors=file)
+    retriever = Retriever.open(tmp_path / "index", mode="lexical")
+    hits = retriever.search("moon water", 1)
+    (span,) = retriever.highlight("moon water", hits)
+    assert span is not None and hits[0].text[span.start : span.end] == "The moon pulls the water towards it."
+    assert retriever.highlight("zebra", hits) == [None]
+    with pytest.raises(ConfigError, match="ready-made vectors"):
+        retriever.highlight("moon", hits, mode="dense")
+    with pytest.raises(ConfigError, match="mode is 'best'"):
+        retriever.highlight("moon", hits, mode="best")  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from retrieval.commands.options import (
 from retrieval.fusion import METHODS, NORMALIZATIONS
 
 if TYPE_CHECKING:
-    from retrieval.ranking import Hit
+    from retrieval.ranking import Hit, Span
 
 _MANY = 20  # queries whose re-ordering takes a CPU about a minute
 
@@ -44,6 +44,16 @@ _MANY = 20  # queries whose re-ordering takes a CPU about a minute
     default="document",
     show_default=True,
     help="Show each document once, by its best passage, or each passage as a hit of its own.",
+)
+@click.option(
+    "--where",
+    help="Search only documents that pass this predicate on their columns, in SQL: lang = 'python' and year >= 2020. "
+    "`retrieve info` lists the columns; of one kept as JSON text, ask meta->>'$.field'.",
+)
+@click.option(
+    "--highlight",
+    is_flag=True,
+    help="Show each hit's best sentence, or lines of code, in bold; in JSON as highlight: [start, end].",
 )
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
 @reranker_options("auto")
@@ -66,7 +76,8 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     \b
     retrieve query my-index "parse a JSON file"
     retrieve query my-index "parse a JSON file" --reranker none
-    retrieve query my-index ENOENT --mode lexical
+    retrieve query my-index ENOENT --mode lexical --highlight
+    retrieve query my-index "parse a JSON file" --where "year >= 2020 and lang in ('go', 'rust')"
     retrieve query my-index --queries queries.jsonl -k 100 --format trec --output my.run
     echo "parse a JSON file" | retrieve query my-index - --json
     """
@@ -77,6 +88,8 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
         raise click.UsageError("give one of TEXT, --queries and --vectors")
     if options["group"] == "passage" and _form(options) == "trec":
         raise click.UsageError("a TREC run has no place for passages: --group passage needs --format table or jsonl")
+    if options["highlight"] and (vectors is not None or _form(options) == "trec"):
+        raise click.UsageError("--highlight needs texts as queries, and --format table or jsonl")
     check_outputs([options["output"]], [index, queries, vectors])
     shown: Mapping[str, str | None]
     asked: Any  # texts or vectors
@@ -91,12 +104,20 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     with waiting("loading models, searching"):
         retriever = open_retriever(index, options)
         _say_slow(retriever, len(shown), options)
-        how = {name: options[name] for name in ("group", "rerank_depth")}
+        how = {name: options[name] for name in ("where", "group", "rerank_depth")}
         found = retriever.search_many(asked, options["k"], names=list(shown), **how)
-    form = _form(options)
+        spans = None
+        if options["highlight"]:
+            spans = {name: retriever.highlight(asked[at], found[at]) for at, name in enumerate(shown)}
     named = dict(zip(shown, found, strict=True))
     _write_hits(
-        shown, named, alone=text not in (None, "-"), form=form, output=options["output"], tag=options["run_tag"]
+        shown,
+        named,
+        spans,
+        alone=text not in (None, "-"),
+        form=_form(options),
+        output=options["output"],
+        tag=options["run_tag"],
     )
     _say_cut(retriever)
 
@@ -120,6 +141,7 @@ def _queries(text: str | None, queries: str | None) -> dict[str, str]:
 def _write_hits(
     queries: Mapping[str, str | None],
     found: Mapping[str, Sequence[Hit]],
+    spans: Mapping[str, Sequence[Span | None]] | None,
     *,
     alone: bool,
     form: str,
@@ -130,17 +152,18 @@ def _write_hits(
     from retrieval.files import atomic_write
     from retrieval.runs import write_run
 
+    bold = spans or dict.fromkeys(found)
     text = io.BytesIO()
     if form == "trec":
         write_run(text, {name: {hit.doc_id: hit.score for hit in hits} for name, hits in found.items()}, tag)
         lines = text.getvalue().decode().splitlines()
     elif form == "jsonl":
-        lines = [hits_json(name, queries[name], hits) for name, hits in found.items()]
+        lines = [hits_json(name, queries[name], hits, spans=bold[name]) for name, hits in found.items()]
     else:
         lines = [
             line
             for name, hits in found.items()
-            for line in hits_table(queries[name] or "", hits, name=None if alone else name)
+            for line in hits_table(queries[name] or "", hits, name=None if alone else name, spans=bold[name])
         ]
         lines = lines if output is None else [click.unstyle(line) for line in lines]
     if output is None:
