@@ -1,10 +1,16 @@
 """Where long texts are cut into windows, and what passages look like once encoded. Arithmetic only."""
 
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+CHARACTER, WORD, SENTENCE, LINE, PARAGRAPH = range(1, 6)  # what may end at a place, the better the larger
+
+_AROUND = 200  # characters of a text that are looked at on both sides of a place
+_CJK_STOPS = tuple("。！？｡．")
+_STOPS = (*".!?…؟।", *_CJK_STOPS)
+_CLOSING = "\"'”’»)]}」』）】*_`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +49,12 @@ def is_blank(text: str) -> bool:
 
 
 def windows(text: str, offsets: np.ndarray, *, limit: int, overlap: int) -> list[Window]:
-    """Cut a text into overlapping windows at word borders.
+    """Cut a text into overlapping windows, at the borders of paragraphs, lines, sentences or words.
 
-    A window starts and ends where a word begins, as long as that costs less than half of its length; failing
-    that at a character, failing that at any token. Every token lies in some window. The last window reaches
-    back to be as long as the others, so that no tail is left with little context.
+    A window starts where a word begins. It ends where a paragraph (a blank line), failing that a line, a sentence, a
+    word ends. All that as long as it costs less than half of its length; failing that at a character, failing that at
+    any token. Every token lies in some window. The last window reaches back to be as long as the others, so that no
+    tail is left with little context.
 
     Args:
         text: The text.
@@ -70,59 +77,46 @@ def windows(text: str, offsets: np.ndarray, *, limit: int, overlap: int) -> list
     while start < count:
         end = count
         if count - start > limit:
-            end = _cut(text, offsets, start + limit // 2 + 1, start + limit)
+            end = _last(text, offsets, range(start + limit // 2 + 1, start + limit + 1), PARAGRAPH)
         found.append(_window(text, offsets, start, end))
         if end == count:
             break
         latest = end - overlap
-        following = _cut(text, offsets, start + (latest - start) // 2 + 1, latest)
+        following = _last(text, offsets, range(start + (latest - start) // 2 + 1, latest + 1), WORD)
         if count - following <= limit:  # the last one: as early as it can start and still reach the end
-            following = _first_cut(text, offsets, max(start + 1, count - limit), following)
+            following = _last(text, offsets, range(following, max(start + 1, count - limit) - 1, -1), WORD)
         start = following
     return found
 
 
 def _window(text: str, offsets: np.ndarray, start: int, end: int) -> Window:
-    """The window of some tokens, without the blanks at its ends, which some tokenizers count as or into tokens."""
+    """The window of some tokens, without the blanks that some tokenizers count into a word's token."""
     first, last = int(offsets[start][0]), int(offsets[end - 1][1])
     while first < last and text[first].isspace():
         first += 1
-    while first < last and text[last - 1].isspace():
-        last -= 1
     return Window(start_token=start, end_token=end, start_char=first, end_char=max(first, last))
 
 
-def _begins_word(text: str, offsets: np.ndarray, token: int) -> bool:
+def _last(text: str, offsets: np.ndarray, tokens: range, most: int) -> int:
+    """The last of some tokens with the best border before it; what is better than `most` is as good."""
+    return max(enumerate(tokens), key=lambda one: (min(_border(text, offsets, one[1]), most), one[0]))[1]
+
+
+def _border(text: str, offsets: np.ndarray, token: int) -> int:
+    """What ends before a token: a paragraph, a line, a sentence, a word, a character, or nothing (0)."""
     if token >= len(offsets):
-        return True
+        return PARAGRAPH
     at = int(offsets[token][0])
-    return at == 0 or text[at - 1].isspace() or text[at : at + 1].isspace()
-
-
-def _begins_character(offsets: np.ndarray, token: int) -> bool:
-    return token >= len(offsets) or bool(offsets[token][0] >= offsets[token - 1][1])
-
-
-def _cut(text: str, offsets: np.ndarray, lowest: int, highest: int) -> int:
-    """The last good place to cut among tokens ``lowest`` to ``highest``, both included."""
-    return _search(text, offsets, range(highest, lowest - 1, -1), highest)
-
-
-def _first_cut(text: str, offsets: np.ndarray, lowest: int, highest: int) -> int:
-    """The first good place to cut among tokens ``lowest`` to ``highest``, both included."""
-    return _search(text, offsets, range(lowest, highest + 1), highest)
-
-
-def _search(text: str, offsets: np.ndarray, tokens: range, otherwise: int) -> int:
-    tests: list[Callable[[int], bool]] = [
-        lambda token: _begins_word(text, offsets, token),
-        lambda token: _begins_character(offsets, token),
-    ]
-    for test in tests:
-        for token in tokens:
-            if test(token):
-                return token
-    return otherwise
+    before, after = text[max(0, at - _AROUND) : at], text[at : at + _AROUND]
+    seen = before.rstrip()
+    blanks = before[len(seen) :] + after[: len(after) - len(after.lstrip())]
+    if blanks or at == 0:
+        if breaks := blanks.count("\n"):
+            return PARAGRAPH if breaks > 1 else LINE
+        return SENTENCE if seen.rstrip(_CLOSING)[-1:] in _STOPS else WORD
+    if seen.rstrip(_CLOSING)[-1:] in _CJK_STOPS:
+        return SENTENCE
+    return CHARACTER if offsets[token][0] >= offsets[token - 1][1] else 0
 
 
 def joined(title: str, text: str) -> str:

@@ -118,14 +118,16 @@ class _Pieces:
     start: np.ndarray
 
     def of_documents(self, found: PassageVectors) -> PassageVectors:
-        """Say of the passages of these texts where they lie in the documents."""
+        """Say of the passages of these texts where they lie in the documents, without the blanks at their ends."""
         if self.unit is None:
             return found
-        start = self.start[found.parent]
+        places = zip(found.parent, found.start, found.end, strict=True)
+        lengths = [len(self.texts[row][start:end].rstrip()) for row, start, end in places]
+        start = self.start[found.parent] + found.start
         return PassageVectors(
             parent=self.parent[found.parent],
-            start=found.start + start,
-            end=found.end + start,
+            start=start,
+            end=start + np.array(lengths, np.int64),
             vectors=found.vectors,
             unit=self.unit[found.parent],
         )

@@ -36,6 +36,29 @@ def test_windows_keep_words_whole() -> None:
         assert set(text[one.start_char : one.end_char].split()) <= words
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("a b c. d e\n\nf g\nh. i j k l m n o p", "e"),  # the blank line, though a line and a sentence end later
+        ("a b c d. e f\ng h. i j k l m n o p", "f"),  # the line, though a sentence ends later
+        ("a b c d e f g. h i j k l m n o p", "g."),  # the sentence
+        ('a b c d e (f "g!") h i j k l m n o p', '"g!")'),
+        ("a b c d e f g h i j k l m n o p", "i"),  # the word
+        ("a\n\nb c. d\n\n e f g h i j k l m n o p", "i"),  # no border in the first half is reason enough
+    ],
+)
+def test_a_window_ends_at_the_best_border(text: str, end: str) -> None:
+    first, *_ = windows(text, word_tokens(text), limit=9, overlap=3)
+    assert text[: first.end_char].split()[-1] == end
+
+
+def test_windows_of_text_without_blanks_end_at_sentences() -> None:
+    text = "私は東京へ行く。雨が降る！傘はある？" * 6
+    offsets = np.array([[at, at + 1] for at in range(len(text))])
+    found = windows(text, offsets, limit=20, overlap=4)
+    assert {text[one.end_char - 1] for one in found} <= set("。！？")
+
+
 def test_one_endless_word_is_cut_at_tokens() -> None:
     text = "x" * 300
     found = windows(text, word_tokens(text), limit=16, overlap=4)
