@@ -7,8 +7,6 @@ above them, what lies between them, where a long one is cut) is the same for all
 from __future__ import annotations
 
 import bisect
-import functools
-import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from retrieval.grammars import Grammar, grammar_of, loaded
 from retrieval.units import Unit, visible
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node, Query, Tree
+    from tree_sitter import Node, Tree
 
 LONGEST = (
     750  # characters of a unit: six in seven such pieces of code take fewer than 256 tokens of the default encoder
@@ -35,36 +34,17 @@ _ATTACHED = frozenset({"decorator", "attribute_item"})  # belong to what follows
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
-    """A language.
-
-    Attributes:
-        name: What people call it.
-        module: The Python module of its grammar.
-        query: Captures of definitions: `@function`, `@class`, `@part` (of a class that is defined elsewhere) and
-            `@scope` (of names alone), each with its `@name` and perhaps its `@owner` (the class of a method that is
-            written outside of it); `@above` are comments and what else belongs to the definition below it.
-        entry: The function of the module that gives the grammar.
-        separator: Between the names of a qualified name.
-    """
-
-    name: str
-    module: str
-    query: str
-    entry: str = "language"
-    separator: str = "."
-
-
-@dataclass(frozen=True, slots=True)
 class Definition:
     """A function, method or class of a text, outside of functions. Offsets are characters.
 
     Attributes:
         name: Its qualified name: the names of what it lies in, and its own.
         kind: function, method, class, or `part` of a class.
-        above: Where the comments, decorators and attributes directly above it begin; `start` where there are none.
+        above: Where the line begins on which the comments, decorators and attributes directly above it begin.
         start: Its first character.
         end: The character after its last one.
+        node: Its node in the tree.
+        notes: The nodes of what stands directly above it, in order.
     """
 
     name: str
@@ -72,193 +52,8 @@ class Definition:
     above: int
     start: int
     end: int
-
-
-_PYTHON = """
-(function_definition name: (_) @name) @function
-(decorated_definition definition: (function_definition name: (_) @name)) @function
-(class_definition name: (_) @name) @class
-(decorated_definition definition: (class_definition name: (_) @name)) @class
-(comment) @above
-"""
-_JAVASCRIPT = """
-(function_declaration name: (_) @name) @function
-(generator_function_declaration name: (_) @name) @function
-(export_statement declaration: (function_declaration name: (_) @name)) @function
-(export_statement declaration: (generator_function_declaration name: (_) @name)) @function
-(method_definition name: (_) @name) @function
-(pair key: (_) @name value: [(function_expression) (arrow_function)]) @function
-(lexical_declaration
-  . (variable_declarator name: (identifier) @name value: [(function_expression) (arrow_function)]) .) @function
-(export_statement declaration: (lexical_declaration
-  . (variable_declarator name: (identifier) @name value: [(function_expression) (arrow_function)]) .)) @function
-(variable_declaration
-  . (variable_declarator name: (identifier) @name value: [(function_expression) (arrow_function)]) .) @function
-(expression_statement (assignment_expression
-  left: [(identifier) (member_expression)] @name right: [(function_expression) (arrow_function)])) @function
-(class_declaration name: (_) @name) @class
-(export_statement declaration: (class_declaration name: (_) @name)) @class
-(comment) @above
-(decorator) @above
-"""
-_OF_JAVASCRIPT = """
-(field_definition property: (_) @name value: [(function_expression) (arrow_function)]) @function
-"""
-_OF_TYPESCRIPT = """
-(function_signature name: (_) @name) @function
-(export_statement declaration: (function_signature name: (_) @name)) @function
-(public_field_definition name: (_) @name value: [(function_expression) (arrow_function)]) @function
-(abstract_class_declaration name: (_) @name) @class
-(export_statement declaration: (abstract_class_declaration name: (_) @name)) @class
-(interface_declaration name: (_) @name) @class
-(export_statement declaration: (interface_declaration name: (_) @name)) @class
-(enum_declaration name: (_) @name) @class
-(export_statement declaration: (enum_declaration name: (_) @name)) @class
-(internal_module name: (_) @name) @scope
-(module name: (_) @name) @scope
-"""
-_JAVA = """
-(method_declaration name: (_) @name) @function
-(constructor_declaration name: (_) @name) @function
-(compact_constructor_declaration name: (_) @name) @function
-(class_declaration name: (_) @name) @class
-(interface_declaration name: (_) @name) @class
-(enum_declaration name: (_) @name) @class
-(record_declaration name: (_) @name) @class
-(annotation_type_declaration name: (_) @name) @class
-(line_comment) @above
-(block_comment) @above
-"""
-_GO = """
-(function_declaration name: (_) @name) @function
-(method_declaration receiver: (parameter_list (parameter_declaration type: (_) @owner)) name: (_) @name) @function
-(type_declaration . (type_spec name: (_) @name type: [(struct_type) (interface_type)]) .) @class
-(comment) @above
-"""
-_RUST = """
-(function_item name: (_) @name) @function
-(function_signature_item name: (_) @name) @function
-(macro_definition name: (_) @name) @function
-(struct_item name: (_) @name) @class
-(enum_item name: (_) @name) @class
-(union_item name: (_) @name) @class
-(trait_item name: (_) @name) @class
-(impl_item type: (_) @name) @part
-(mod_item name: (_) @name body: (_)) @scope
-(line_comment) @above
-(block_comment) @above
-(attribute_item) @above
-"""
-_C = """
-(function_definition declarator: (_) @name) @function
-(struct_specifier name: (_) @name body: (_)) @class
-(union_specifier name: (_) @name body: (_)) @class
-(enum_specifier name: (_) @name body: (_)) @class
-(declaration type: [
-  (struct_specifier name: (_) @name body: (_)) (union_specifier name: (_) @name body: (_))
-  (enum_specifier name: (_) @name body: (_))]) @class
-(type_definition type: [
-  (struct_specifier name: (_) @name body: (_)) (union_specifier name: (_) @name body: (_))
-  (enum_specifier name: (_) @name body: (_))]) @class
-(type_definition type: [
-  (struct_specifier !name body: (_)) (union_specifier !name body: (_)) (enum_specifier !name body: (_))]
-  . declarator: (type_identifier) @name) @class
-(comment) @above
-"""
-_OF_CPP = """
-(template_declaration (function_definition declarator: (_) @name)) @function
-(class_specifier name: (_) @name body: (_)) @class
-(declaration type: (class_specifier name: (_) @name body: (_))) @class
-(template_declaration [
-  (class_specifier name: (_) @name body: (_)) (struct_specifier name: (_) @name body: (_))
-  (union_specifier name: (_) @name body: (_))]) @class
-(namespace_definition name: (_) @name) @scope
-"""
-_C_SHARP = """
-(method_declaration name: (_) @name) @function
-(constructor_declaration name: (_) @name) @function
-(destructor_declaration name: (_) @name) @function
-(operator_declaration operator: _ @name) @function
-(local_function_statement name: (_) @name) @function
-(property_declaration name: (_) @name accessors: (accessor_list (accessor_declaration body: (_)))) @function
-(class_declaration name: (_) @name) @class
-(struct_declaration name: (_) @name) @class
-(record_declaration name: (_) @name) @class
-(interface_declaration name: (_) @name) @class
-(enum_declaration name: (_) @name) @class
-(namespace_declaration name: (_) @name) @scope
-(comment) @above
-"""
-_RUBY = """
-(method name: (_) @name) @function
-(singleton_method name: (_) @name) @function
-(class name: (_) @name) @class
-(module name: (_) @name) @class
-(comment) @above
-"""
-_PHP = """
-(function_definition name: (_) @name) @function
-(method_declaration name: (_) @name) @function
-(class_declaration name: (_) @name) @class
-(interface_declaration name: (_) @name) @class
-(trait_declaration name: (_) @name) @class
-(enum_declaration name: (_) @name) @class
-(namespace_definition name: (_) @name body: (_)) @scope
-(comment) @above
-"""
-_BASH = """
-(function_definition name: (_) @name) @function
-(comment) @above
-"""
-_GRAMMARS = {
-    ".py .pyi .pyw": Grammar("Python", "tree_sitter_python", _PYTHON),
-    ".js .jsx .mjs .cjs": Grammar("JavaScript", "tree_sitter_javascript", _JAVASCRIPT + _OF_JAVASCRIPT),
-    ".ts .mts .cts": Grammar(
-        "TypeScript", "tree_sitter_typescript", _JAVASCRIPT + _OF_TYPESCRIPT, entry="language_typescript"
-    ),
-    ".tsx": Grammar("TypeScript", "tree_sitter_typescript", _JAVASCRIPT + _OF_TYPESCRIPT, entry="language_tsx"),
-    ".java": Grammar("Java", "tree_sitter_java", _JAVA),
-    ".go": Grammar("Go", "tree_sitter_go", _GO),
-    ".rs": Grammar("Rust", "tree_sitter_rust", _RUST, separator="::"),
-    ".c": Grammar("C", "tree_sitter_c", _C),
-    ".h .cc .cpp .cxx .hh .hpp .hxx .inl .cu .cuh": Grammar("C++", "tree_sitter_cpp", _C + _OF_CPP, separator="::"),
-    ".cs": Grammar("C#", "tree_sitter_c_sharp", _C_SHARP),
-    ".rb": Grammar("Ruby", "tree_sitter_ruby", _RUBY, separator="::"),
-    ".php": Grammar("PHP", "tree_sitter_php", _PHP, entry="language_php", separator="::"),
-    ".sh .bash": Grammar("Bash", "tree_sitter_bash", _BASH),
-}
-_BY_SUFFIX = {suffix: grammar for suffixes, grammar in _GRAMMARS.items() for suffix in suffixes.split()}
-
-
-def grammar_of(suffix: str) -> Grammar | None:
-    """Return the grammar of a file by its suffix (`.py`), None where there is none."""
-    return _BY_SUFFIX.get(suffix.lower())
-
-
-def missing_grammar(suffix: str) -> str | None:
-    """Say which language is not installed that a suffix stands for, and what to do; None where nothing is missing."""
-    grammar = grammar_of(suffix)
-    if grammar is None or _loaded(grammar) is not None:
-        return None
-    return f'{grammar.name} (pip install "retrieve-rerank[code]")'
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    language: Language
-    query: Query
-
-
-@functools.cache
-def _loaded(grammar: Grammar) -> _Loaded | None:
-    """Load a grammar; None where it is not installed."""
-    try:
-        from tree_sitter import Language, Query
-
-        language = Language(getattr(importlib.import_module(grammar.module), grammar.entry)())
-    except ImportError:
-        return None
-    return _Loaded(language, Query(language, grammar.query))
+    node: Node
+    notes: Sequence[Node]
 
 
 class Source:
@@ -300,8 +95,8 @@ def parsed(text: str, suffix: str) -> Source | None:
         None where no grammar covers the suffix, it is not installed, or the text is not worth the time that it takes.
     """
     grammar = grammar_of(suffix)
-    loaded = _loaded(grammar) if grammar else None
-    if grammar is None or loaded is None:
+    ready = loaded(grammar) if grammar else None
+    if grammar is None or ready is None:
         return None
     from tree_sitter import Parser
 
@@ -309,7 +104,7 @@ def parsed(text: str, suffix: str) -> Source | None:
     data = re.sub(r"\r(?!\n)", "\n", text).encode("utf-8", "surrogatepass")
     steps = iter(range(_STEPS + len(data) // _STEP_BYTES))
     try:  # steps, not seconds: the same text gives the same units on any machine
-        tree = Parser(loaded.language).parse(
+        tree = Parser(ready.language).parse(
             lambda offset, point: data[offset:], progress_callback=lambda offset, error: next(steps, None) is None
         )
     except ValueError:  # cancelled
@@ -336,14 +131,17 @@ def definitions(source: Source) -> list[Definition]:
         if one.kind == "scope":
             continue
         of_class = one.owner or "::" in one.name or (outer is not None and outer[0].kind in ("class", "part"))
-        start = _with_above(source, one.start, above)
+        notes = _above(source, one.start, above)
+        first = next((at for at in (*(note.start_byte for note in notes), one.start) if source.begins_line(at)), None)
         definitions.append(
             Definition(
                 name=name,
                 kind="method" if one.kind == "function" and of_class else one.kind,
-                above=source.at(start),
+                above=source.at(one.start if first is None else source.line_start(first)),
                 start=source.at(one.start),
                 end=source.at(one.end),
+                node=one.node,
+                notes=notes,
             )
         )
     return definitions
@@ -358,28 +156,29 @@ class _Found:
     kind: str
     name: str
     owner: str
+    node: Node
 
 
-def _captured(source: Source) -> tuple[list[_Found], dict[int, int]]:
-    """The definitions of a tree, outer ones first, and what belongs to the one below it: its end, its start."""
+def _captured(source: Source) -> tuple[list[_Found], dict[int, Node]]:
+    """The definitions of a tree, outer ones first, and what may belong to one below it, by where it ends."""
     from tree_sitter import QueryCursor
 
-    loaded = _loaded(source.grammar)
-    matches = [] if loaded is None else QueryCursor(loaded.query).matches(source.tree.root_node)
+    ready = loaded(source.grammar)
+    matches = [] if ready is None else QueryCursor(ready.query).matches(source.tree.root_node)
     found: dict[int, _Found] = {}  # by where the name stands: a wrapper (`export`, decorators) is matched beside it
-    above: dict[int, int] = {}
+    above: dict[int, Node] = {}
     for _, captures in matches:
         kind = next(name for name in captures if name not in ("name", "owner"))
         node = captures[kind][0]
         if kind == "above":
-            above[source.last_visible(node.end_byte, node.start_byte)] = node.start_byte
+            above[source.last_visible(node.end_byte, node.start_byte)] = node
             continue
         named = captures["name"][0]
         known = found.get(named.start_byte)
         if known is None or node.end_byte - node.start_byte > known.end - known.start:
             owner = _name(source, captures["owner"][0]) if "owner" in captures else ""
             end = node.end_byte + source.data.startswith(b";", node.end_byte)
-            one = _Found(node.start_byte, end, kind, _name(source, named), owner)
+            one = _Found(node.start_byte, end, kind, _name(source, named), owner, node)
             found[named.start_byte] = one
     return sorted(found.values(), key=lambda one: (one.start, -one.end)), above
 
@@ -394,16 +193,19 @@ def _name(source: Source, node: Node) -> str:
     return _PARAMETERS.sub("", " ".join(text.split())).strip("\"'`")
 
 
-def _with_above(source: Source, start: int, above: Mapping[int, int]) -> int:
-    """Where a definition begins with what stands directly above it: on lines of its own, no blank line between."""
-    first = at = start
+def _above(source: Source, start: int, above: Mapping[int, Node]) -> list[Node]:
+    """What stands directly above a definition, no blank line between; what has code before it on its line does not."""
+    found: list[Node] = []
+    at = start
     while True:
-        if source.begins_line(at):
-            first = source.line_start(at)
         end = source.last_visible(at)
         if end not in above or source.data.count(b"\n", end, at) > 1:
-            return first
-        at = above[end]
+            break
+        found.append(above[end])
+        at = above[end].start_byte
+    while found and not source.begins_line(found[-1].start_byte):
+        found.pop()
+    return found[::-1]
 
 
 def code_units(text: str, suffix: str) -> list[Unit] | None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval.syntax import LONGEST, code_units, grammar_of, missing_grammar
+from retrieval.grammars import grammar_of, missing_grammar
+from retrieval.syntax import LONGEST, code_units
 from retrieval.units import Unit
 
 SUFFIXES = [".py", ".js", ".jsx", ".ts", ".tsx", ".java", ".go", ".rs", ".c", ".h", ".cpp", ".cs", ".rb", ".php", ".sh"]
@@ -472,7 +473,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 def test_without_the_extra_it_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "tree_sitter.py").write_text("raise ImportError('not installed')")
     shown = "code_units('x = 1', '.py'), missing_grammar('.py'), missing_grammar('.md')"
-    code = f"from retrieval.syntax import code_units, missing_grammar; print({shown})"
+    code = f"from retrieval.grammars import missing_grammar; from retrieval.syntax import code_units; print({shown})"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert shown == 'None Python (pip install "retrieve-rerank[code]") None\n'
