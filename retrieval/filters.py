@@ -100,6 +100,7 @@ def _by_sql(where: str, segments: Sequence[pa.Table], schema: pa.Schema) -> np.n
     import duckdb
 
     try:
+        where.encode()  # half of a surrogate pair is told in the same way by every version of DuckDB
         with duckdb.connect(config=_SETTINGS) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET lock_configuration = true")
@@ -114,7 +115,7 @@ def _by_sql(where: str, segments: Sequence[pa.Table], schema: pa.Schema) -> np.n
 
 def _mask(answers: pa.ChunkedArray) -> np.ndarray:
     """Turn a predicate's answers into (rows,) bool."""
-    if not (pa.types.is_boolean(answers.type) or pa.types.is_null(answers.type)):
+    if not pa.types.is_boolean(answers.type) and answers.null_count < max(1, len(answers)):
         raise _MisfitError(f"it gives {answers.type}, not true or false")
     return pc.fill_null(answers.cast(pa.bool_()), False).to_numpy()  # type: ignore[no-any-return]
 
@@ -140,7 +141,7 @@ def _parsed(connection: Any, where: str) -> dict[str, Any]:
     if max(itertools.accumulate((c in "([{") - (c in ")]}") for c in bare)) > _DEEPEST:
         raise _MisfitError(f"more than {_DEEPEST} brackets within each other")
     tree, template = (
-        json.loads(connection.execute("SELECT json_serialize_sql(?)", [_SELECT + text]).fetchall()[0][0])
+        json.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [_SELECT + text]).fetchall()[0][0])
         for text in (where, "true")
     )
     if tree["error"]:
