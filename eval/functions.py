@@ -1,9 +1,9 @@
-"""The functions of a source file, each as its code without documentation and its documentation without code.
+"""The functions of a Python file, each as its code without documentation and its documentation without code.
 
-A language is a function from a file's text to `Function`s. Python's works on the syntax tree: documentation is cut
-out of the source text by position, and what is left is parsed again and compared with the tree without it, so that
-a cut is exact or the function is left out. Published records, which may not parse and may not be left out, are for
-`docstrings`.
+A language is a function from a file's text to `Function`s; those of others than Python are in `commented`. This one
+works on the syntax tree: documentation is cut out of the source text by position, and what is left is parsed again
+and compared with the tree without it, so that a cut is exact or the function is left out. Published records, which may
+not parse and may not be left out, are for `docstrings`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PRAGMA = re.compile(
     r"(?:noqa|nosec|pragma|pyre|pyrefly|pytype|codespell|region|endregion|@\w+)\b",
     re.IGNORECASE,
 )
-_NOTE = re.compile(  # a comment that says something else than what the function does
+NOTE = re.compile(  # a comment that says something else than what the function does
     r"copyright|\(c\)\s*\d|\blicen[sc]ed?\b|\bSPDX\b|all rights reserved|https?://|\berror:|\bsignature of\b|^note\b|"
     r"n't\b|\b(?:do|does|is) not\b|\bno longer\b|\bwork ?around\b|\b(?:adapted|taken|copied|borrowed) from\b",
     re.IGNORECASE | re.MULTILINE,
@@ -320,7 +320,7 @@ def _comment_above(source: _Source, line: int, after: int) -> str:
             block.append(words)
     comment = textwrap.dedent("\n".join(reversed(block))).strip()
     code = sum(_is_code(line.strip()) for line in block)
-    return "" if _NOTE.search(comment) or _is_code(comment) or code * 2 >= len(block) else comment
+    return "" if NOTE.search(comment) or _is_code(comment) or code * 2 >= len(block) else comment
 
 
 def _indent(line: str) -> str:

@@ -6,6 +6,7 @@ are left out, no answer holds its query, and a file is in one split only.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +20,11 @@ from urllib.parse import quote
 from retrieval.errors import DataError
 from retrieval.eval.beir import check_free, write_benchmark
 from retrieval.eval.benchmark import NO_TITLES, Card, Document
+from retrieval.eval.commented import commented_functions
 from retrieval.eval.functions import Function, python_functions
 from retrieval.eval.leaks import key, occurs
 from retrieval.eval.summaries import Summary, summary
+from retrieval.grammars import missing_grammar
 from retrieval.tree import Skipped, read_text, walk
 
 SPLITS = ("train", "dev", "test")
@@ -42,11 +45,31 @@ class Language:
     functions: Callable[[str], Sequence[Function]]
 
 
-LANGUAGES: Mapping[str, Language] = {".py": Language("python", python_functions)}  # by suffix
+def _commented(name: str, suffixes: str) -> dict[str, Language]:
+    """Make the entries of a language that has a grammar, by suffix."""
+    return {
+        suffix: Language(name, functools.partial(commented_functions, suffix=suffix)) for suffix in suffixes.split()
+    }
 
-_TEST_FOLDERS = frozenset({"test", "tests"})
-_TEST_FILE = re.compile(r"test_.*|.*_tests?\.\w+|tests?\.\w+|conftest\.py")
-_GENERATED_FILE = re.compile(r".*_pb2(_grpc)?\.py")
+
+LANGUAGES: Mapping[str, Language] = {  # by suffix
+    ".py": Language("python", python_functions),
+    **_commented("javascript", ".js .jsx .mjs .cjs"),
+    **_commented("typescript", ".ts .tsx .mts .cts"),
+    **_commented("java", ".java"),
+    **_commented("go", ".go"),
+    **_commented("rust", ".rs"),
+    **_commented("c", ".c"),
+    **_commented("cpp", ".h .cc .cpp .cxx .hh .hpp .hxx"),
+    **_commented("csharp", ".cs"),
+    **_commented("ruby", ".rb"),
+    **_commented("php", ".php"),
+    **_commented("bash", ".sh .bash"),
+}
+
+_TEST_FOLDERS = frozenset({"test", "tests", "__tests__"})
+_TEST_FILE = re.compile(r"test_.*|.*[._-](?:tests?|spec)\.\w+|tests?\.\w+|conftest\.py|.*Tests?\.(?:java|cs|php)")
+_GENERATED_FILE = re.compile(r".*_pb2(_grpc)?\.py|.*\.(?:pb\.(?:go|cc|h)|g\.cs|d\.ts)")
 _LINE = 200  # characters of a line that are looked at
 _GENERATED = re.compile(
     r"(?:#|//|\*|\"\"\").*(?:\bauto(?:matically)?[- ]?generated\b|\bgenerated (?:by|from|with|using|automatically)\b|"
@@ -218,6 +241,8 @@ class _Tree:
             language = LANGUAGES.get(path.suffix.lower())
             if language is None:
                 self.skipped["no language that functions are mined from"] += 1
+            elif language.name != "python" and (missing := missing_grammar(path.suffix)):
+                self.skipped[f"no grammar of {missing}"] += 1
             elif _TEST_FOLDERS.intersection(path.parts[:-1]) or _TEST_FILE.fullmatch(path.name):
                 self.skipped["test file"] += 1
             elif isinstance(text := read_text(entry.path), Skipped):

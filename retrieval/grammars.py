@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class Grammar:
             written outside of it); `@above` are comments and what else belongs to the definition below it.
         entry: The function of the module that gives the grammar.
         separator: Between the names of a qualified name.
+        unread: What to hide from the parser: the second group of each match.
     """
 
     name: str
@@ -30,8 +32,13 @@ class Grammar:
     query: str
     entry: str = "language"
     separator: str = "."
+    unread: re.Pattern[str] | None = None
 
 
+# A macro before a class's name (`class EXPORT Name {`) makes a grammar take the class for a function.
+_MACRO = re.compile(
+    r"(\b(?:class|struct|union)\s+)([A-Z][A-Z0-9_]+(?:\([^()]*\))?)(?=\s+\w+(?:<[^<>;{]*>)?\s*(?:final\s*)?(?::[^:]|\{))"
+)
 _PYTHON = """
 (function_definition name: (_) @name) @function
 (decorated_definition definition: (function_definition name: (_) @name)) @function
@@ -178,8 +185,10 @@ _GRAMMARS = {
     ".java": Grammar("Java", "tree_sitter_java", _JAVA),
     ".go": Grammar("Go", "tree_sitter_go", _GO),
     ".rs": Grammar("Rust", "tree_sitter_rust", _RUST, separator="::"),
-    ".c": Grammar("C", "tree_sitter_c", _C),
-    ".h .cc .cpp .cxx .hh .hpp .hxx .inl .cu .cuh": Grammar("C++", "tree_sitter_cpp", _C + _OF_CPP, separator="::"),
+    ".c": Grammar("C", "tree_sitter_c", _C, unread=_MACRO),
+    ".h .cc .cpp .cxx .hh .hpp .hxx .inl .cu .cuh": Grammar(
+        "C++", "tree_sitter_cpp", _C + _OF_CPP, separator="::", unread=_MACRO
+    ),
     ".cs": Grammar("C#", "tree_sitter_c_sharp", _C_SHARP),
     ".rb": Grammar("Ruby", "tree_sitter_ruby", _RUBY, separator="::"),
     ".php": Grammar("PHP", "tree_sitter_php", _PHP, entry="language_php", separator="::"),

@@ -100,8 +100,10 @@ def parsed(text: str, suffix: str) -> Source | None:
         return None
     from tree_sitter import Parser
 
-    # A lone carriage return ends a line too; the text keeps its length.
-    data = re.sub(r"\r(?!\n)", "\n", text).encode("utf-8", "surrogatepass")
+    shown = re.sub(r"\r(?!\n)", "\n", text)  # a lone carriage return ends a line too; offsets stay
+    if grammar.unread:
+        shown = grammar.unread.sub(lambda match: match[1] + " " * len(match[2]), shown)
+    data = shown.encode("utf-8", "surrogatepass")
     steps = iter(range(_STEPS + len(data) // _STEP_BYTES))
     try:  # steps, not seconds: the same text gives the same units on any machine
         tree = Parser(ready.language).parse(

@@ -351,6 +351,20 @@ def test_a_comment_belongs_to_a_definition_only_directly_above_it() -> None:
     ]
 
 
+def test_macros_before_the_name_of_a_class_are_passed_over() -> None:
+    text = (
+        "namespace a {\nclass MY_EXPORT(1) Foo final : public Bar {\n  void f() {}\n};\nstruct EXPORTED Baz {\n"
+        "  int x;\n  int g() { return x; }\n};\nstruct POINT origin = {1, 2};\n}\n"
+    )
+    assert [(u.kind, u.section) for u in units_of(text, ".h")] == [
+        ("class", "a::Foo"),
+        ("method", "a::Foo::f"),
+        ("class", "a::Baz"),
+        ("method", "a::Baz::g"),
+        ("code", ""),
+    ]
+
+
 def test_offsets_are_characters() -> None:
     text = "# é😀 ω\n\n\ndef größe():\n    return '桜'\n\n\ndef 東(x):\n    return 1\n"
     found = units_of(text, ".py")

@@ -238,8 +238,8 @@ def _names(runs: Sequence[str]) -> list[str]:
 def make_benchmark_command(source: str, out: str, as_json: bool, **options: Any) -> None:
     """Make a benchmark of your own code: OUT, a BEIR folder with queries, functions and an identity card.
 
-    SOURCE is a source tree (Python for now): what a function's documentation says becomes a query, the function without
-    it the document to find. Files are split into train, dev and test.
+    SOURCE is a source tree, in any of twelve languages: what a function's documentation says becomes a query, the
+    function without it the document to find. Files are split into train, dev and test.
 
     With --layout, SOURCE is a benchmark already (a folder, an ir_datasets id or a hub name, see `retrieve evaluate
     --help`), and becomes a BEIR folder that `build-index` reads.
