@@ -58,3 +58,9 @@ def test_as_many_hits_as_pass(retriever: Retriever) -> None:
             hits = retriever.search(VECTORS[0], k, where=f"{way} < {share}")
             assert len(hits) == min(k, ROWS * share // 100)
             assert all(hit.metadata[way] < share for hit in hits)  # type: ignore[operator]
+
+
+def test_a_filter_acts_inside_keyword_search(retriever: Retriever) -> None:
+    for k, where, count in ((3, "far < 1", 3), (100, "far < 1", 50), (100, "far < 1 and near < 1", 0)):
+        hits = retriever.search("x", k, mode="lexical", where=where)
+        assert len(hits) == count and all(hit.metadata["far"] == 0 for hit in hits)
