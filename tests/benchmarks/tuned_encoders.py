@@ -33,7 +33,7 @@ def run_of(name: str, model: Path | None, options: argparse.Namespace) -> Run:
             index.parent.mkdir(parents=True, exist_ok=True)
             build_index(folder / "corpus.jsonl", index, encoder=encoder)
         queries = Benchmark.load(folder, "test").queries
-        found = Retriever.open(index, encoder=encoder).search_many(list(queries.values()), 100)
+        found = Retriever.open(index, encoder=encoder).search_many(list(queries.values()), 100, mode="dense")
         kept.parent.mkdir(parents=True, exist_ok=True)
         hits = {query: {hit.doc_id: hit.score for hit in some} for query, some in zip(queries, found, strict=True)}
         kept.write_text(json.dumps(hits))

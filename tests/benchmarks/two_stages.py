@@ -1,6 +1,7 @@
 """What a reranker makes of the first stage, on whole test splits of public collections, with paired tests.
 
     python tests/benchmarks/two_stages.py COLLECTIONS WORK [--reranker M] [--only scifact,cosqa] [--dtype bfloat16]
+                                          [--mode hybrid]
 
 COLLECTIONS holds folders in BEIR's layout; without it the script says so and ends. Indexes of the default encoder are
 made once, in WORK; so are both scores of each hit, one JSON file for each collection and set of weights, so that a
@@ -9,6 +10,7 @@ whose first 100 hits are re-ordered. p is the randomisation test's, not correcte
 """
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
@@ -41,15 +43,15 @@ class Alone:
         self.score = reranker.score
 
 
-def dense(folder: Path, work: Path, reranker: Alone) -> tuple[Run, Run]:
-    """The default encoder's first hits of the test queries, and the logits of these."""
+def searched(folder: Path, work: Path, reranker: Alone, mode: str) -> tuple[Run, Run]:
+    """The first hits of the test queries with the default encoder, and the logits of these."""
     benchmark = Benchmark.load(folder, "test")
     index = work / "indexes" / folder.name
     if not index.exists():
         index.parent.mkdir(parents=True, exist_ok=True)
         build_index(folder / "corpus.jsonl", index)
     retriever = Retriever.open(index, reranker=reranker)
-    found = retriever.search_many(list(benchmark.queries.values()), DEPTH, rerank_depth=DEPTH)
+    found = retriever.search_many(list(benchmark.queries.values()), DEPTH, mode=mode, rerank_depth=DEPTH)
     hits = dict(zip(benchmark.queries, found, strict=True))
     first = {name: {hit.doc_id: hit.retrieval_score for hit in some} for name, some in hits.items()}
     return first, {name: {hit.doc_id: hit.score for hit in some} for name, some in hits.items()}
@@ -80,6 +82,7 @@ def main() -> None:
     parser.add_argument("--reranker", default="minilm-reranker")
     parser.add_argument("--only", default=",".join(STORED + DENSE))
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--mode", default="dense", choices=("dense", "lexical", "hybrid"), help="of the first stage")
     options = parser.parse_args()
     if not options.collections.is_dir():
         sys.exit(f"{options.collections}: no such folder; nothing is measured")
@@ -88,11 +91,13 @@ def main() -> None:
     print(f"reranked: {mixture.weight:.2f} of the first stage's score; alone: none of it")
     print(f"{'':16} queries  first  reranked  alone   difference  interval           p       wins-ties-losses")
     for name in options.only.split(","):
-        kept = options.work / "scores" / f"{name}-{made}-{options.dtype}.json"
+        mode = "" if options.mode == "dense" or name in STORED else f"-{options.mode}"
+        kept = options.work / "scores" / f"{name}-{made}-{options.dtype}{mode}.json"
         if not kept.exists():
             reranker = Alone(CrossEncoder.load(options.reranker, settings=RerankSettings(dtype=options.dtype)))
             place = options.collections / name
-            runs = stored(place, reranker) if name in STORED else dense(place, options.work, reranker)
+            run = functools.partial(searched, work=options.work, mode=options.mode)
+            runs = stored(place, reranker) if name in STORED else run(place, reranker=reranker)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps(runs))
         first, logits = json.loads(kept.read_text())
