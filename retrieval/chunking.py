@@ -99,7 +99,14 @@ def _window(text: str, offsets: np.ndarray, start: int, end: int) -> Window:
 
 def _last(text: str, offsets: np.ndarray, tokens: range, most: int) -> int:
     """The last of some tokens with the best border before it; what is better than `most` is as good."""
-    return max(enumerate(tokens), key=lambda one: (min(_border(text, offsets, one[1]), most), one[0]))[1]
+    best, found = tokens[-1], -1
+    for token in reversed(tokens):
+        border = min(_border(text, offsets, token), most)
+        if border > found:
+            best, found = token, border
+        if border == most:  # the usual case after a few tokens
+            break
+    return best
 
 
 def _border(text: str, offsets: np.ndarray, token: int) -> int:
