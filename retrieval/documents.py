@@ -26,7 +26,7 @@ from retrieval.lines import COMPRESSIONS, shown
 from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
 from retrieval.rejects import DocumentCounts, ReadingLog, Reject
 from retrieval.tree import Found, Skipped, TextFile, digest_of, is_text_name, read_bytes, read_text, text_of, walk
-from retrieval.units import UNITS, UNITS_TYPE, units_column
+from retrieval.units import DIGEST, UNITS, UNITS_TYPE, units_column
 
 __all__ = [
     "DocumentCounts",
@@ -39,7 +39,6 @@ __all__ = [
     "unify",
 ]
 
-DIGEST = "digest"  # the column of a tree's files, to see whether they have changed; an index hides it
 BATCH_BYTES = 1 << 24  # a batch ends early when it holds as much
 _CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst", "corpus.parquet")
 _HEAD = 32  # characters looked at before the whole text is

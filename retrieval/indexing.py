@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.balance import SAMPLE, SampledPassage, untuned_fusion
-from retrieval.documents import DIGEST, DocumentSettings, DocumentStream
+from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.hybrid import Fusion
@@ -25,7 +25,7 @@ from retrieval.index.manifest import Manifest
 from retrieval.index.vectors import VectorDtype
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
-from retrieval.units import is_own
+from retrieval.units import DIGEST, is_own
 from retrieval.vectorfile import VectorFile
 
 log = logging.getLogger(__name__)
