@@ -93,12 +93,12 @@ def build(corpus: Path, work: Path, model: Path, *options: object) -> tuple[Path
 
 
 def ask(index: Path, *arguments: object, stdin: bytes | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Hits by query id."""
+    """Hits by query id, found by vectors: the cases speak of cosines."""
 
     def no_constant(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
 
-    lines = retrieve("query", index, *arguments, "--json", stdin=stdin).stdout.split("\n")
+    lines = retrieve("query", index, *arguments, "--mode", "dense", "--json", stdin=stdin).stdout.split("\n")
     answers = [json.loads(line, parse_constant=no_constant) for line in lines if line]
     return {answer["query_id"]: answer["hits"] for answer in answers}
 
@@ -495,10 +495,10 @@ def test_ix10_damage_is_named(tiny: Any, tmp_path: Path) -> None:
     retrieve("delete", index, "b")  # so that there is a file of deleted rows
     text = texts(corpus)["a"]
     sound = hits(index, text, 3)
-    assert ids(sound) in (["a", "c"], ["c", "a"]) and len(tree(index)) == 4
+    assert ids(sound) in (["a", "c"], ["c", "a"]) and len(tree(index)) == 6
     command = [sys.executable, CASES / "IX10" / "damage.py", index, tmp_path / "bad"]
     copies = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert len(copies) == 4 * 4
+    assert len(copies) == 6 * 4
     for copy in map(Path, copies):
         message = refused("query", copy, text, "-k", 3)
         (name,) = [path for path in tree(index) if copy.name.startswith(path.replace("/", "_"))]
@@ -542,7 +542,7 @@ def test_ix15_names_with_blanks_and_letters(tiny: Any, tmp_path: Path, monkeypat
         ("-c.jsonl", "-index"),
     ]:
         retrieve("build-index", "--model", tiny("mean"), "--", source, index)
-        found = retrieve("query", "--json", "-k", "1", "--", index, text).stdout
+        found = retrieve("query", "--json", "-k", "1", "--mode", "dense", "--", index, text).stdout
         (hit,) = json.loads(found)["hits"]
         assert (hit["doc_id"], hit["score"]) == ("a", ONE)
     made = {path.name for path in tmp_path.iterdir()}
@@ -727,9 +727,8 @@ def test_ix14_read_only_places(tiny: Any, processes: Processes) -> None:
             path.chmod(path.stat().st_mode & ~0o222)
         work.chmod(0o555)
         before = tree(work)
-        assert processes("query", index, text, "-k", 1, "--reranker", "none", "--json", user=user) == 0, (
-            processes.stderr
-        )
+        asked = ("query", index, text, "-k", 1, "--mode", "dense", "--reranker", "none", "--json")
+        assert processes(*asked, user=user) == 0, processes.stderr
         (hit,) = json.loads(processes.stdout)["hits"]
         assert (hit["doc_id"], hit["score"]) == ("a", ONE)
         assert tree(work) == before
@@ -766,7 +765,8 @@ def test_qe01_queries_without_tokens(tiny: Any, tmp_path: Path) -> None:
     case = CASES / "QE01"
     index, _ = build(case / "corpus.jsonl", tmp_path, tiny("mean"))
     run = tmp_path / "run.txt"
-    result = retrieve("query", index, "--queries", case / "queries.jsonl", "-k", 1, "--output", run)
+    asked = ("query", index, "--queries", case / "queries.jsonl", "-k", 1, "--mode", "dense")
+    result = retrieve(*asked, "--output", run)
     assert read_run(run) == {"q1": {"a": ONE}, "q5": {"c": ONE}}
     (warning,) = [line for line in result.stderr.splitlines() if "empty" in line]
     assert all(name in warning for name in ("q2", "q3", "q6"))
@@ -840,9 +840,8 @@ def test_qe05_queries_from_standard_input(tiny: Any, tmp_path: Path, processes: 
     index, _ = build(case / "corpus.jsonl", tmp_path, tiny("mean"))
     lines = (case / "crlf.txt").read_bytes()
     assert b"\r\n\r\n" in lines
-    answers = [
-        json.loads(line) for line in retrieve("query", index, "-", "-k", 1, "--json", stdin=lines).stdout.splitlines()
-    ]
+    said = retrieve("query", index, "-", "-k", 1, "--mode", "dense", "--json", stdin=lines).stdout
+    answers = [json.loads(line) for line in said.splitlines()]
     assert [answer["query"] for answer in answers] == [line for line in lines.decode().split("\r\n") if line]
     assert [(a["hits"][0]["doc_id"], a["hits"][0]["score"]) for a in answers] == [("a", ONE), ("c", ONE)]
     message = refused("query", index, "-", "-k", 1, stdin=(case / "latin1.txt").read_bytes())

@@ -159,7 +159,7 @@ def test_several_sources_are_one_corpus(corpus: Path, tmp_path: Path, tiny: Any)
     (tmp_path / "docs" / "read me.md").write_text("Read this first.")
     report = build_index([corpus, tmp_path / "docs"], tmp_path / "index", model=tiny("mean"))
     assert report.documents == 13
-    hit = Retriever.open(tmp_path / "index").search("read me.md Read this first.", 1)[0]
+    hit = Retriever.open(tmp_path / "index").search("read me.md Read this first.", 1, mode="dense")[0]
     assert (hit.doc_id, hit.title) == ("read me.md", "read me.md")
     assert hit.score == pytest.approx(1.0, abs=1e-5)
 
@@ -200,7 +200,7 @@ class Lopsided:
 def test_a_cosine_is_a_cosine_with_any_encoder(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", [{"_id": text, "text": text} for text in ("a", "bbbbbbb", "aaaabbb")])
     build_index(corpus, tmp_path / "index", encoder=Lopsided())
-    hits = Retriever.open(tmp_path / "index", encoder=Lopsided()).search("aaaaabbbbb")
+    hits = Retriever.open(tmp_path / "index", encoder=Lopsided(), mode="dense").search("aaaaabbbbb")
     assert [hit.doc_id for hit in hits] == ["aaaabbb", "bbbbbbb", "a"]
     assert [hit.score for hit in hits] == pytest.approx([0.989949, 0.707107, 0.707107], abs=1e-6)
     zero = write(tmp_path / "zero.jsonl", [{"_id": "z", "text": "zero"}])
