@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -323,17 +324,19 @@ class Index:
         self, found: Sequence[Candidate], allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
     ) -> list[Candidate]:
         """Add each document's next best passages; `score` gives numbers (n,) for global rows (n,)."""
-        return [replace(one, spans=self._spans(one, allowed, score)) for one in found]
-
-    def _spans(
-        self, candidate: Candidate, allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
-    ) -> tuple[Span, ...]:
-        rows = self._others(candidate)
+        others = [self._others(one) for one in found]
         if allowed is not None:
-            rows = rows[allowed[rows]]
-        if not len(rows):
-            return ()
-        scores = score(rows)
+            others = [rows[allowed[rows]] for rows in others]
+        empty = np.empty(0, np.int64)
+        scores = score(np.concatenate([empty, *others])) if any(map(len, others)) else empty
+        ends = np.cumsum([0, *map(len, others)])
+        return [
+            replace(one, spans=self._spans(rows, scores[start:end])) if len(rows) else one
+            for one, rows, start, end in zip(found, others, ends[:-1], ends[1:], strict=True)
+        ]
+
+    def _spans(self, rows: np.ndarray, scores: np.ndarray) -> tuple[Span, ...]:
+        """Of a document's passages, global rows (n,) with scores (n,), tell the best."""
         spans = []
         for at in np.argsort(-scores, kind="stable")[:_SPANS].tolist():
             segment, local = self.rows.locate(int(rows[at]))
@@ -344,11 +347,16 @@ class Index:
     def _others(self, candidate: Candidate) -> np.ndarray:
         """Return the global rows of a document's other passages, which stand around this one, (n,) int64."""
         segment, local = self.rows.locate(candidate.row)
-        count = candidate.passage + 1
-        while (after := local + count - candidate.passage) < segment.rows:
-            if segment.cells(after, ("passage",)) != [count]:
-                break
-            count += 1
+        first = local - candidate.passage
+
+        def is_other(count: int) -> bool:
+            """Whether passage `count` is another document's, which all that follow are then too."""
+            return first + count >= segment.rows or segment.cells(first + count, ("passage",)) != [count]
+
+        low, step = candidate.passage, 1
+        while not is_other(low + step):
+            low, step = low + step, step * 2
+        count = bisect.bisect_left(range(low + step), True, lo=low + 1, key=is_other)
         return candidate.row - candidate.passage + np.delete(np.arange(count), candidate.passage)
 
     def _allowed(self, where: Where | None) -> np.ndarray | None:
