@@ -53,7 +53,7 @@ _TERMS = pa.schema([("term", pa.string()), ("rows", pa.binary()), ("frequencies"
 def write_lexical(folder: Path, segment_id: str, batches: Iterable[pa.RecordBatch]) -> LexicalEntry:
     """Write the postings of a segment beside its other files.
 
-    Occurrences are counted some millions at a time, as a sorted run on disk; the runs are merged. So memory does not
+    Occurrences are counted half a million at a time, as a sorted run on disk; the runs are merged. So memory does not
     grow with the segment, but for four bytes a row.
 
     Args:
