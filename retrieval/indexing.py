@@ -307,8 +307,9 @@ def _split_by_origin(writer: Writer, stream: DocumentStream) -> dict[str, str]:
             of_tree = pc.and_(pc.is_valid(batch["kind"]), pc.is_valid(batch[DIGEST]))
             files = batch.select(["doc_id", DIGEST]).filter(of_tree)
             digests.update(zip(files["doc_id"].to_pylist(), files[DIGEST].to_pylist(), strict=True))
-            batch = batch.filter(pc.invert(of_tree))
-        stream.also_known(batch["doc_id"])
+            stream.also_known(batch["doc_id"].filter(pc.invert(of_tree)))
+        else:
+            stream.also_known(batch["doc_id"])
     return digests
 
 
