@@ -29,7 +29,6 @@ from retrieval.tree import Skipped, read_text, walk
 
 SPLITS = ("train", "dev", "test")
 MIN_FILES = 50  # with a query; a tree with fewer is all test
-HEAD_LINES = 15  # where a file says that it was generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +68,6 @@ LANGUAGES: Mapping[str, Language] = {  # by suffix
 
 _TEST_FOLDERS = frozenset({"test", "tests", "__tests__"})
 _TEST_FILE = re.compile(r"test_.*|.*[._-](?:tests?|spec)\.\w+|tests?\.\w+|conftest\.py|.*Tests?\.(?:java|cs|php)")
-_GENERATED_FILE = re.compile(r".*_pb2(_grpc)?\.py|.*\.(?:pb\.(?:go|cc|h)|g\.cs|d\.ts)")
-_LINE = 200  # characters of a line that are looked at
-_GENERATED = re.compile(
-    r"(?:#|//|\*|\"\"\").*(?:\bauto(?:matically)?[- ]?generated\b|\bgenerated (?:by|from|with|using|automatically)\b|"
-    r"\bdo not (?:edit|modify)\b|@generated\b)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,8 +239,6 @@ class _Tree:
                 self.skipped["test file"] += 1
             elif isinstance(text := read_text(entry.path), Skipped):
                 self.skipped[text.reason] += 1
-            elif _GENERATED_FILE.fullmatch(path.name) or _is_generated(text.text):
-                self.skipped["generated file"] += 1
             else:
                 yield entry.doc_id, language, text.text
 
@@ -258,10 +248,6 @@ class _Tree:
         for what, counts in (("skipped", self.skipped), ("left out", self.left_out), ("without a query", no_query)):
             parts += [f"{count} {what}: {reason}" for reason, count in _sorted(counts).items()]
         return ", ".join(parts)
-
-
-def _is_generated(text: str) -> bool:
-    return any(_GENERATED.search(line[:_LINE]) for line in text.split("\n", HEAD_LINES)[:HEAD_LINES])
 
 
 def _unequal(tree: _Tree) -> list[_Item]:
