@@ -251,8 +251,8 @@ def sync_documents(
     """Bring an index up to date with the folders that it was made of, in one commit.
 
     Only files that are new or have other bytes are read further and encoded; a document whose file is gone, or is no
-    longer read, is deleted. Documents that came from other sources stay. The result answers as a new index would, but for
-    the weight of keywords in hybrid search, which stays as it is.
+    longer read, is deleted. Documents that came from other sources stay. The result answers as a new index would, but
+    for the weight of keywords in hybrid search, which stays as it is.
 
     Args:
         trees: All folders that files of the index came from.
@@ -326,7 +326,8 @@ def _encoded(
 def _changing(path: Path, manifest: Manifest, inputs: str | None) -> Iterator[Writer]:
     """Open an index for one change; it must still be of the kind that `manifest` says."""
     with writing_index(path, inputs=inputs) as writer:
-        if IndexSpec.of(writer.present.manifest) != IndexSpec.of(manifest):
+        now, before = (replace(IndexSpec.of(one), fusion=None) for one in (writer.present.manifest, manifest))
+        if now != before:  # the weight of keywords may have been tuned meanwhile
             raise IndexMismatchError(f"{path} was replaced by an index of another kind meanwhile; repeat the command")
         yield writer
 
