@@ -62,7 +62,7 @@ class TuningSettings:
         batch_size: Rows of a step; None: 128 for the encoder, fewer with less than 1,280 of them, 16 for the reranker.
         learning_rate: The highest one; None: 1e-4 for the encoder, 5e-5 for the reranker.
         interpolation: How far the new encoder's weights lie from the old ones towards what was learnt, above 0, up to
-            1: halfway keeps most of the gain, and loses next to nothing on texts of other kinds.
+            1. A third of the way keeps most of the gain, and loses next to nothing on texts of other kinds.
         max_length: Tokens of a training input; None: 128 for the encoder, what the model takes for the reranker.
         depth: Hits that a reranker re-orders.
         keep: One of `KEEP`.
@@ -77,7 +77,7 @@ class TuningSettings:
     max_steps: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
-    interpolation: float = 0.5
+    interpolation: float = 0.3
     max_length: int | None = None
     depth: int = 100
     keep: str = "better"

@@ -53,7 +53,7 @@ class BiEncoderTraining(TrainingSettings):
         matryoshka: Lengths to which vectors shall be cut later on: the loss is taken at each of them.
         lora_rank: Train adapters of this rank instead of the weights; needs peft.
         interpolation: What is saved and evaluated lies so far from the model that training starts from towards what
-            was learnt: above 0, up to 1, all of the way (weight interpolation: Wortsman et al. 2022). Halfway keeps
+            was learnt: above 0, up to 1, all of the way (weight interpolation: Wortsman et al. 2022). Less keeps
             most of a gain and most of what the model could do on other texts.
         query_prompt: Put before each query, and stored in the model; None leaves the model's own.
         document_prompt: The same for texts.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--interpolation",
     type=float,
-    default=0.5,
+    default=0.3,
     show_default=True,
     help="Share of what was learnt in the new encoder's weights, up to 1; less loses less on other texts.",
 )
