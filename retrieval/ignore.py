@@ -22,8 +22,14 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 GITIGNORE = ".gitignore"
 _REPOSITORY = ".git"
 _EXCLUDE = f"{_REPOSITORY}/info/exclude"
-_UNESCAPED_BLANKS = re.compile(r"((?:\\.|[^\\])*?) *", re.DOTALL)
+_LONGEST = 8192  # bytes of a pattern: every one of a path's escaped; a longer one is no pattern of a path
+_ESCAPED = re.compile(r"(?:\\.|[^\\])*", re.DOTALL)
 _STARS = re.compile(r"\*{3,}")
+# In a regular expression of pathspec's: a star, and what stands between it and the next one of the same name.
+_STAR = r"\[\^/\]\*"
+_MANY_STARS = re.compile(f"(?:{_STAR}){{2,}}")
+_ONE = r"\[\^/\](?!\*)|\[(?!\^/\])\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[(/]"  # of anything but a star or a slash
+_TO_NEXT_STAR = re.compile(f"{_STAR}((?:{_ONE})++)(?={_STAR})", re.DOTALL)
 _CLASSES = {
     "[:alnum:]": "a-zA-Z0-9",
     "[:alpha:]": "a-zA-Z",
@@ -53,11 +59,15 @@ class _Rule:
 
 def _rule(line: str) -> _Rule | None:
     """Read one line; None for a comment, and for a pattern that matches nothing in git."""
-    trimmed = _UNESCAPED_BLANKS.fullmatch(line)
-    if trimmed is None or not trimmed[1] or line.startswith("#"):
+    trimmed = line.rstrip(" ")
+    if len(trimmed) > _LONGEST:
         return None
-    negated = trimmed[1].startswith("!")
-    body = trimmed[1].removeprefix("!")
+    if not _ESCAPED.fullmatch(trimmed) and trimmed != line:  # a blank that is escaped stays
+        trimmed += " "
+    if not trimmed or line.startswith("#") or not _ESCAPED.fullmatch(trimmed):
+        return None
+    negated = trimmed.startswith("!")
+    body = trimmed.removeprefix("!")
     folders_only = body.endswith("/")
     body = body.removesuffix("/")
     if not body:
@@ -73,10 +83,18 @@ def _rule(line: str) -> _Rule | None:
         found, _ = GitIgnoreSpecPattern.pattern_to_regex(body)
         # In git no set of characters holds the slash.
         with warnings.catch_warnings(action="ignore"):  # of a bracket within brackets
-            regex = None if found is None else re.compile(found.replace("[^", "[^/"))
+            regex = None if found is None else re.compile(_straight(found).replace("[^", "[^/"))
     except (GitIgnorePatternError, re.error):
         return None
     return None if regex is None else _Rule(not negated, folders_only, regex)
+
+
+def _straight(regex: str) -> str:
+    """Make a star take the first place that fits and never another: what is left for the next one is the longest.
+
+    Else a name that a pattern of many stars nearly matches is tried in all ways that it could be shared among them.
+    """
+    return _TO_NEXT_STAR.sub(r"(?>[^/]*?\1)", _MANY_STARS.sub("[^/]*", regex))
 
 
 def _octets(text: str) -> str:

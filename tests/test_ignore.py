@@ -3,6 +3,7 @@
 import random
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,18 @@ def test_patterns_answer_for_what_they_match_itself():
     assert patterns.decision("docs/a.md", folder=False) is True
     assert patterns.decision("x/docs/a.md", folder=False) is None
     assert len(Patterns(["", "# a", "/", "foo\\", "   "])) == 0
+
+
+def test_patterns_of_many_stars_or_endless_length_take_no_time():
+    started = time.process_time()
+    near = Patterns([f"{'*a' * 12}b", "a**" * 9 + "c", f"*{'?' * 120}*x*y", "*[ab]*[!c]*\\**.py"])
+    assert near.decision("a" * 250, folder=False) is None
+    assert near.decision(f"{'a' * 250}b", folder=False) is True
+    assert near.decision("xaxbx*x.py", folder=False) is True
+    assert len(Patterns([f"x{' ' * 10**5}x", "a" * 10**6, "[" * 10**5, "\\" * 10**6])) == 0
+    assert Patterns([f"x{' ' * 10**6}"]).decision("x", folder=False) is True
+    assert [Patterns([f"x\\{' ' * n}"]).decision("x ", folder=False) for n in range(4)] == [None, True, True, True]
+    assert time.process_time() - started < 2
 
 
 def test_the_ways_to_a_pattern_are_the_folders_above_it():
