@@ -215,14 +215,18 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLANKS = re.compile(r"[ \t\r\n\f\v]+")
 _LINE_ENDS = re.compile(r" +\n")
 _MANY_LINES = re.compile(r"\n{3,}")
+_MARKED_SECTION = re.compile(r"<!\[(?!CDATA\[)(?:[^<>]*>)?")  # of SGML; to a browser it is a comment
 
 
 def html(text: str) -> Extract:
     """Take the text out of a page, without scripts, styles and navigation; what stands under a heading is a unit."""
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, ParserRejectedMarkup
 
     with warnings.catch_warnings(action="ignore"):  # that this looks like XML, a file name or an address
-        page = BeautifulSoup(text, "html.parser")
+        try:
+            page = BeautifulSoup(text, "html.parser")
+        except ParserRejectedMarkup:
+            page = BeautifulSoup(_MARKED_SECTION.sub("", text), "html.parser")
     for tag in page(_UNSEEN):
         tag.decompose()
     joined = _Joined()

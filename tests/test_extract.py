@@ -151,6 +151,12 @@ def test_odd_html_is_no_error_and_no_warning(text):
     assert [unit.end - unit.start for unit in found.units] == [len(found.text)] * len(found.units)
 
 
+@pytest.mark.parametrize("marked", ["<![a]>", "<![%foo;[x]]>", "<![ foo", "<![if]><![a", "<![&a]>"])
+def test_a_marked_section_that_html_does_not_have_costs_no_text(marked):
+    found = html(f"<h1>Tides</h1><p>Spring.</p>{marked}<p>Neap.</p><![CDATA[Slack.]]>")
+    assert [word in found.text for word in ("Tides", "Spring.", "Neap.", "Slack.")] == [True] * 4
+
+
 def test_html_of_any_depth_takes_no_time():
     started = time.process_time()
     assert html("<div>" * 20_000 + "deep").text == "deep"
