@@ -35,6 +35,7 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|" r'"(?:[^"]|"")*"')
 # What hides quotes from us, and what DuckDB's parser takes time and memory without bound for.
 _BARRED = re.compile(r"--|/\*|\$|\be''|\b(?:with|select)\b|(?:[-+]\s*){9}", re.IGNORECASE)
 _DEEPEST = 100  # brackets within brackets
+_LONGEST_NAME = 20  # names in `a.b.c`: DuckDB's time grows with their square
 _EXPRESSIONS = "BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION OPERATOR TYPE"
 _OF_JSON = (
     "->> json_array_length json_contains json_exists json_extract json_extract_path json_extract_path_text "
@@ -140,10 +141,13 @@ def _parsed(connection: Any, where: str) -> dict[str, Any]:
         raise _MisfitError(f"{barred[0].lower()} is not allowed in a filter")
     if max(itertools.accumulate((c in "([{") - (c in ")]}") for c in bare)) > _DEEPEST:
         raise _MisfitError(f"more than {_DEEPEST} brackets within each other")
-    tree, template = (
-        json.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [_SELECT + text]).fetchall()[0][0])
-        for text in (where, "true")
-    )
+    try:
+        tree, template = (
+            json.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [_SELECT + text]).fetchall()[0][0])
+            for text in (where, "true")
+        )
+    except RecursionError as error:  # DuckDB's own limit lies beyond that of Python's JSON
+        raise _MisfitError("too many operators or parts within each other") from error
     if tree["error"]:
         raise _MisfitError(tree["error_message"])
     statements = [statement["node"] for statement in tree["statements"]]
@@ -164,7 +168,11 @@ def _needed(root: dict[str, Any], schema: pa.Schema) -> list[str]:
             raise _MisfitError(f"a {node['class'].lower()} is not allowed in a filter")
         if node["class"] == "FUNCTION" and (node["function_name"] not in _FUNCTIONS or node.get("schema")):
             raise _MisfitError(f"the function {node['function_name']} is not known, or not allowed in a filter")
+        if node["class"] == "TYPE" and node["type_name"].lower() == "array":
+            raise _MisfitError("arrays of a fixed size, as in int[3], are not allowed in a filter, int[] is")
         if node["class"] == "COLUMN_REF":
+            if len(node["column_names"]) > _LONGEST_NAME:
+                raise _MisfitError(f"more than {_LONGEST_NAME} names joined by dots")
             name = node["column_names"][0]
             columns = [name] if name in schema.names else [n for n in schema.names if n.lower() == name.lower()]
             if not columns:

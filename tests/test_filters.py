@@ -213,6 +213,8 @@ def test_a_predicate_can_only_look_at_a_row(where: str, tmp_path: Path) -> None:
         "(" * 100_000,
         "not " * 100_000 + "done",
         "+".join("1" * 5000) + " > 0",
+        "+".join(["year"] * 500) + " > 0",  # too deep for Python's JSON, not for DuckDB
+        "tags" + ".x" * 5000 + " = 1",
         "- " * 10_000,
         "(with a as " * 10,
         "'\\' = e'\\'' or (WITH a as " * 10,
@@ -225,6 +227,13 @@ def test_a_predicate_of_any_depth_is_refused_and_not_a_crash(text: str) -> None:
     with pytest.raises(DataError, match=r"does not fit the index: .*") as caught:
         passing(text, [TABLE], place="the index")
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("kind", ["int[10000][20]", "INT[3]", "struct(a int[9])", "integer array[5]"])
+def test_a_short_predicate_cannot_ask_for_arrays_of_millions_a_row(kind: str) -> None:
+    with pytest.raises(DataError, match="fixed size"):
+        found(f"try_cast(tags as {kind}) is null")
+    assert found("cast(tags as varchar[]) is null") == "c"
 
 
 def test_a_long_list_is_no_problem() -> None:
