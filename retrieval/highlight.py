@@ -22,6 +22,7 @@ _LINES = 4  # of a piece of code
 _DENSE = re.compile(
     "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )  # a character says as much as three letters
+_BLANKS = re.compile(r"\s*")
 _CODE_LINE = re.compile(r"[ \t].*|.*[;{}():,\[\]]\s*")
 
 
@@ -99,7 +100,7 @@ def _limited(text: str, start: int, end: int) -> list[tuple[int, int]]:
         blank = max(text.rfind(mark, start + _LONGEST // 2, start + _LONGEST) for mark in " \n\t")
         stop = start + _LONGEST if blank < 0 else blank
         parts.append((start, stop))
-        start = stop + len(text[stop:end]) - len(text[stop:end].lstrip())
+        start = _BLANKS.match(text, stop, end).end()  # type: ignore[union-attr]  # it matches anywhere
     return [*parts, (start, end)]
 
 

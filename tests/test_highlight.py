@@ -1,6 +1,7 @@
 """Highlighting: the piece of a hit that answers the query, by vectors and by terms, in prose and in code."""
 
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,13 @@ def test_short_pieces_go_with_the_next_and_long_ones_are_cut() -> None:
     assert parts[0] == "Abstract. The sea rises and falls twice a day."
     assert all(len(part) <= 400 for part in parts) and len(parts) == 5
     assert [len("x" * 1000), *(end - start for start, end in pieces("x" * 1000, code=True))] == [1000, 400, 400, 200]
+
+
+@pytest.mark.parametrize("code", [False, True])
+def test_time_grows_with_a_text_without_borders_and_not_with_its_square(code: bool) -> None:
+    start = time.process_time()
+    assert len(pieces("桜" * 10_000_000, code=code)) == 25_000
+    assert time.process_time() - start < 10  # half a minute and more where each cut copies what follows
 
 
 @given(st.text(alphabet=st.sampled_from("aB .。\n\t-({;桜")), st.booleans())
