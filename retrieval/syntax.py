@@ -30,6 +30,9 @@ _STEP_BYTES = 50  # than `_STEPS` and one for so many bytes
 _CLOSES = re.compile(r"(?:\W|\b(?:end|fi|done|esac|endif)\b)*")
 _PARAMETERS = re.compile(r"<[^<>]*(?:<[^<>]*>[^<>]*)*>(?=::)")  # of a template whose member is defined
 _BLANKS = b" \t\r\n\f\v"
+_BLANKS_OF_LINE = b" \t\r\f\v"
+_INDENT = 64  # bytes before a node that are looked at first
+_SIGNS = 1_000  # in a row that are part of nothing; a query looks past all of them from each
 _ATTACHED = frozenset({"decorator", "attribute_item"})  # belong to what follows them, as comments do
 
 
@@ -79,7 +82,10 @@ class Source:
 
     def begins_line(self, offset: int) -> bool:
         """Whether nothing but blanks stands before a byte on its line."""
-        return not self.data[self.line_start(offset) : offset].strip()
+        start, width = offset, _INDENT  # no more is looked at than need be: a line may be as long as the file
+        while start and not (before := self.data[max(0, start - width) : start].rstrip(_BLANKS_OF_LINE)):
+            start, width = max(0, start - width), 2 * width
+        return not start or before.endswith(b"\n")
 
     def last_visible(self, offset: int, least: int = 0) -> int:
         """Return where the blanks before a byte begin, but not what lies before `least`."""
@@ -111,7 +117,21 @@ def parsed(text: str, suffix: str) -> Source | None:
         )
     except ValueError:  # cancelled
         return None
-    return Source(text, grammar, tree, data)
+    return None if _is_hopeless(tree) else Source(text, grammar, tree, data)
+
+
+def _is_hopeless(tree: Tree) -> bool:
+    """Whether so much of a broken text stands outside of all syntax that a query would take minutes."""
+    pending = [tree.root_node] if tree.root_node.has_error else []
+    while pending:
+        signs = 0
+        for child in pending.pop().children:
+            signs = 0 if child.is_named else signs + 1
+            if signs > _SIGNS:
+                return True
+            if child.end_byte - child.start_byte > _SIGNS:
+                pending.append(child)
+    return False
 
 
 def definitions(source: Source) -> list[Definition]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +465,23 @@ def test_a_large_file_takes_seconds_at_most() -> None:
     text = "".join(f"def f{n}(a, b):\n    '''Doc of {n}.'''\n    return [a, b, {n}]\n\n\n" for n in range(20_000))
     assert len(text) > 1_000_000
     assert len(units_of(text, ".py")) == 20_000
+
+
+@pytest.mark.parametrize("suffix", [".py", ".js", ".java"])
+def test_a_heap_of_signs_is_given_up(suffix: str) -> None:
+    started = time.process_time()
+    assert code_units("(" * 60_000, suffix) is None
+    assert time.process_time() - started < 5
+
+
+def test_a_line_as_long_as_the_file_takes_seconds_at_most() -> None:
+    started = time.process_time()
+    text = "function f(){};" * 40_000
+    units = code_units(text, ".js")
+    assert units and (units[0].start, units[-1].end) == (0, len(text))
+    assert time.process_time() - started < 10
+    units = code_units(f"{' ' * 10_000}/* why */ function f(){{}}\n\n\n  let x = 1; /* g */\nfunction g(){{}}\n", ".js")
+    assert units is not None and [unit.section for unit in units] == ["f", "g"]
 
 
 def test_threads_do_not_disturb_each_other() -> None:
