@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from retrieval.chunking import is_blank
 from retrieval.errors import ConfigError
 from retrieval.extract import (
     HTML_SUFFIXES,
@@ -343,19 +344,21 @@ def _text_of(name: str, data: bytes, wanted: bool, units: bool) -> TextFile:
     suffix = Path(name.lower()).suffix
     if suffix == PDF:
         made = pdf(data)
+        if is_blank(made.text):
+            raise NoText("PDF without text")
         return TextFile(made.text, "", made.units)
     if b"\0" in data and not byte_order_mark(data):
         raise NoText("binary")
     found = decoded(data, suffix)
     if found is None:
         raise NoText("binary" if suffix else "no suffix, and not UTF-8 text")
-    if not found.text.strip():
+    if is_blank(found.text):
         raise NoText("empty")
     if not wanted and suffix in CODE_SUFFIXES and _is_generated(found.text):
         raise NoText("generated file")
     if suffix == NOTEBOOK or suffix in HTML_SUFFIXES:
         made = notebook(found.text) if suffix == NOTEBOOK else html(found.text)
-        if not made.units:
+        if is_blank(made.text):
             raise NoText("empty")
         return TextFile(made.text, found.encoding, made.units)
     if not wanted and suffix in CODE_SUFFIXES and _is_minified(found.text):

@@ -126,6 +126,18 @@ def test_nothing_changed_means_nothing_is_done(tree: Path, tmp_path: Path, encod
     assert {path: when for path, when in after.items() if path.name != ".lock"} == before
 
 
+def test_a_file_in_which_nothing_is_to_be_seen_does_not_stop_a_sync(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    nothing = {"a.txt": "\u200b\n", "b.py": "\ufeff\x07", "c.html": "<p>&shy;</p>", "d.md": "\u0301"}
+    for name, text in nothing.items():
+        (tree / name).write_text(text)
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    (tree / "b.py").write_text("x = 1\n")
+    (tree / "d.md").unlink()
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.documents, report.vanished) == (13, 1, 1)
+    assert report.skipped_files["empty"] == 3
+
+
 def test_files_that_only_vanished(tree: Path, tmp_path: Path, encoder: Any) -> None:
     build_index(tree, tmp_path / "index", encoder=encoder)
     shutil.rmtree(tree / "sub0")
