@@ -160,9 +160,8 @@ def test_a_bi_encoder_is_trained_judged_by_a_real_search_and_serves(
     )
     assert "6 steps in" in ran.stderr and "ndcg@10" in ran.stderr
     build_index([world / "bench"], tmp_path / "index", model=out)
-    evaluated = run(
-        "evaluate", "--index", tmp_path / "index", "--benchmark", world / "bench", "--split", "dev", "--json"
-    )
+    asked = ("evaluate", "--index", tmp_path / "index", "--benchmark", world / "bench", "--split", "dev")
+    evaluated = run(*asked, "--mode", "dense", "--json")
     means = json.loads(evaluated.stdout)["systems"][0]["means"]
     # what the training said of the model that it kept is what an evaluation of that model says
     kept = [line for line in ran.stderr.splitlines() if line.startswith("kept")]
