@@ -260,9 +260,12 @@ def _page_parts(page: Any) -> Iterator[tuple[int, str]]:
     while pending:
         node = pending.pop()
         if isinstance(node, Tag):
-            if node.name in _HEADINGS and (heading := node.get_text(" ", strip=True).rstrip(" ¶")):
-                written = "\n"
-                yield _HEADINGS[node.name], heading
+            if node.name in _HEADINGS:
+                if heading := node.get_text(" ", strip=True).rstrip(" ¶"):
+                    written = "\n"
+                    yield _HEADINGS[node.name], heading
+                else:
+                    pending.append("\n")
             elif node.name == "pre":
                 pending.append(f"\n{node.get_text()}\n")
             elif node.name == "br":
