@@ -123,7 +123,8 @@ class Source:
 
 
 @pytest.mark.parametrize(
-    "factory", ["HNSW16,Flat", "IVF16,Flat", "PCA16,IVF8,Flat", "IVF8,SQ8", "SQ8", "IVF8,SQ8,RFlat", "PQ8x4", "IVF4,PQ8x4"]
+    "factory",
+    ["HNSW16,Flat", "IVF16,Flat", "PCA16,IVF8,Flat", "IVF8,SQ8", "SQ8", "IVF8,SQ8,RFlat", "PQ8x4", "IVF4,PQ8x4"],
 )
 def test_every_kind_of_index_finds_rows_once_read_from_disk_too(tmp_path: Path, factory: str) -> None:
     source = Source(unit(2000, 32))
