@@ -15,10 +15,10 @@ import numpy as np
 
 from retrieval.batching import token_batches
 from retrieval.chunking import PassageVectors, is_blank, windows
-from retrieval.errors import ConfigError, DataError
-from retrieval.models import fingerprint, resolve
-from retrieval.runtime import choose_device, choose_dtype, require_finite, run_batches
-from retrieval.sentence_model import SentenceModel, load_sentence_model
+from retrieval.errors import ConfigError, DataError, ModelError
+from retrieval.models import ResolvedModel, fingerprint, resolve
+from retrieval.runtime import choose_device, choose_dtype, prefers_openvino, require_finite, run_batches
+from retrieval.texts import TextModel
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """How the vectors of a text's tokens become one, as sentence-transformers calls it."""
@@ -42,7 +42,10 @@ class EncoderSettings:
         max_length: Tokens of one input, special tokens included; at most what the model takes.
         batch_tokens: Tokens of one batch, padding included.
         device: auto, cpu, cuda, cuda:N or mps.
-        dtype: auto (bfloat16 on CUDA, else float32), float32, bfloat16 or float16.
+        dtype: auto, float32, bfloat16 or float16; auto is bfloat16 on CUDA and, with OpenVINO, on processors that
+            have it, else float32.
+        runtime: auto, torch or openvino; auto is openvino on a CPU, where it is installed, for models of 16 MiB and
+            more that agree with torch in it.
         on_long: What happens to a document beyond ``max_length``: window, truncate or error.
         overlap: Tokens that neighbouring windows share; None is an eighth of ``max_length``.
         trust_remote_code: Run Python code that comes with the model.
@@ -55,6 +58,7 @@ class EncoderSettings:
     batch_tokens: int | None = None
     device: str = "auto"
     dtype: str = "auto"
+    runtime: str = "auto"
     on_long: Literal["window", "truncate", "error"] = "window"
     overlap: int | None = None
     trust_remote_code: bool = False
@@ -102,7 +106,7 @@ class BiEncoder:
             ``queries_truncated``, ``texts_encoded``, ``texts_reused``.
     """
 
-    def __init__(self, model: SentenceModel, *, settings: EncoderSettings, sha256: str, path: str | None) -> None:
+    def __init__(self, model: TextModel, *, settings: EncoderSettings, sha256: str, path: str | None) -> None:
         """Use ``BiEncoder.load``.
 
         Args:
@@ -118,20 +122,22 @@ class BiEncoder:
         self.notices: Counter[str] = Counter()
         self._model = model
         self.settings = settings = _completed(settings, model)
-        self._limit = (settings.max_length or 0) - model.frame.size  # tokens of the text itself
+        self._limit = (settings.max_length or 0) - model.spec.frame.size  # tokens of the text itself
         self._check_prompts()
-        self.metric = model.metric
-        self.dim = int(model.forward([np.empty(0, dtype=np.int32)]).shape[1])
+        self.metric = model.spec.metric
+        self.dim = model.dim
         self.identity: dict[str, object] = {
             "name": model.name,
             "sha256": sha256,
             "dim": self.dim,
             "metric": self.metric,
-            "pooling": model.pooling,
+            "pooling": model.spec.pooling,
             "query_prompt": settings.query_prompt,
             "document_prompt": settings.document_prompt,
             "max_length": settings.max_length,
             "normalize": self.metric == "cosine",
+            "runtime": settings.runtime,
+            "dtype": settings.dtype,
             "path": path,
         }
 
@@ -145,16 +151,16 @@ class BiEncoder:
             MissingDependencyError: The default is asked for and not installed.
         """
         resolved = resolve(model)
-        device = choose_device(settings.device)
-        settings = replace(settings, device=device, dtype=choose_dtype(settings.dtype, device))
-        loaded = load_sentence_model(
-            resolved,
-            device=device,
-            dtype=settings.dtype,
-            pooling=settings.pooling,
-            trust_remote_code=settings.trust_remote_code,
-        )
-        return cls(loaded, settings=settings, sha256=fingerprint(resolved.folder), path=resolved.path)
+        sha256 = fingerprint(resolved.folder)
+        settings = replace(settings, device=choose_device(settings.device))
+        loaded, settings = _loaded(resolved, sha256, settings)
+        if settings.pooling is None and not (resolved.folder / "modules.json").is_file():
+            logger.warning(
+                "model %s does not say how it pools; %s pooling is assumed (--pooling)",
+                resolved.name,
+                loaded.spec.pooling,
+            )
+        return cls(loaded, settings=settings, sha256=sha256, path=resolved.path)
 
     def encode_documents(
         self, titles: Sequence[str], texts: Sequence[str], *, progress: Callable[[float], None] | None = None
@@ -253,7 +259,7 @@ class BiEncoder:
         if self.settings.on_long == "error":
             raise DataError(
                 f"document {row + 1} of the call ({(head + text)[:40]!r}...) has "
-                f"{len(ids) + self._model.frame.size} tokens, "
+                f"{len(ids) + self._model.spec.frame.size} tokens, "
                 f"the limit is {self.settings.max_length}; use --on-long window or truncate, or shorten it"
             )
         if self.settings.on_long == "truncate":
@@ -302,7 +308,7 @@ class BiEncoder:
             size = len(self._encode_batch([prompt or ""])[0].ids)
             if self._limit < 1 or size > self._limit // 2:
                 raise ConfigError(
-                    f"max_length {self.settings.max_length} is too small: {self._model.frame.size} "
+                    f"max_length {self.settings.max_length} is too small: {self._model.spec.frame.size} "
                     f"special tokens and {size} of the prompt {prompt!r} must leave room for the text"
                 )
 
@@ -331,18 +337,17 @@ class BiEncoder:
         unique = [np.frombuffer(one, dtype=np.int32) for one in rows]
         self.notices["texts_encoded"] += len(unique)
         self.notices["texts_reused"] += len(tokens) - len(unique)
-        lengths = np.array([len(one) + self._model.frame.size for one in unique], dtype=np.int64)
+        lengths = np.array([len(one) + self._model.spec.frame.size for one in unique], dtype=np.int64)
         on_cpu = self.settings.device == "cpu"
         batches = token_batches(lengths, self.settings.batch_tokens or 1, same_length=on_cpu)
         # as sentence-transformers measures it: what stands before the text when the prompt is tokenised alone
-        skipped = len(self._model.frame.before) + len(self._encode_batch([prompt])[0].ids) if prompt else 0
-        vectors = run_batches(
-            batches,
-            lengths,
-            lambda some: self._model.forward([unique[row] for row in some], prompt_length=skipped),
-            model=self._model.name,
-            progress=progress,
-        )
+        skipped = len(self._model.spec.frame.before) + len(self._encode_batch([prompt])[0].ids) if prompt else 0
+        workers = self._model.workers if len(batches) > 1 else 1
+
+        def forward(some: np.ndarray) -> np.ndarray:
+            return self._model.forward([unique[row] for row in some], prompt_length=skipped, alone=workers == 1)
+
+        vectors = run_batches(batches, lengths, forward, model=self._model.name, progress=progress, workers=workers)
         if self.metric == "cosine":
             with np.errstate(invalid="ignore"):
                 vectors = vectors / np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
@@ -350,21 +355,57 @@ class BiEncoder:
         return vectors[inverse]
 
 
-def _completed(settings: EncoderSettings, model: SentenceModel) -> EncoderSettings:
+def _loaded(resolved: ResolvedModel, sha256: str, settings: EncoderSettings) -> tuple[TextModel, EncoderSettings]:
+    """Load a model for the runtime that fits; the settings say which, and its number format.
+
+    Raises:
+        ModelError: It cannot be loaded, or not by the runtime that is asked for.
+        ConfigError: Settings that contradict each other.
+    """
+    if prefers_openvino(
+        settings.runtime,
+        device=settings.device,
+        dtype=settings.dtype,
+        folder=resolved.folder,
+        trust_remote_code=settings.trust_remote_code,
+    ):
+        from retrieval.sentence_graph import load_sentence_graph
+
+        try:
+            graph, dtype = load_sentence_graph(resolved, sha256=sha256, pooling=settings.pooling, dtype=settings.dtype)
+            return graph, replace(settings, runtime="openvino", dtype=dtype)
+        except ModelError as error:
+            if settings.runtime == "openvino":
+                raise
+            logger.warning("%s; torch runs it (--runtime torch ends this note)", error)
+    from retrieval.sentence_model import load_sentence_model
+
+    settings = replace(settings, runtime="torch", dtype=choose_dtype(settings.dtype, settings.device))
+    loaded = load_sentence_model(
+        resolved,
+        device=settings.device,
+        dtype=settings.dtype,
+        pooling=settings.pooling,
+        trust_remote_code=settings.trust_remote_code,
+    )
+    return loaded, settings
+
+
+def _completed(settings: EncoderSettings, model: TextModel) -> EncoderSettings:
     """The settings with every None replaced by what holds for the model.
 
     Raises:
         ConfigError: The length or the overlap does not fit the model.
     """
-    length = settings.max_length or model.limit
+    length = settings.max_length or model.spec.limit
     if length is None:
         raise ConfigError(f"model {model.name} states no maximum length; give max_length (--max-length)")
-    if model.limit is not None and length > model.limit:
-        raise ConfigError(f"max_length {length} is more than model {model.name} takes: {model.limit} tokens")
+    if model.spec.limit is not None and length > model.spec.limit:
+        raise ConfigError(f"max_length {length} is more than model {model.name} takes: {model.spec.limit} tokens")
     overlap = length // 8 if settings.overlap is None else settings.overlap
     if overlap > length // 2:
         raise ConfigError(f"overlap {overlap} is more than half of the maximum length, {length} tokens")
-    own_query, own_document = model.query_prompt, model.document_prompt
+    own_query, own_document = model.spec.query_prompt, model.spec.document_prompt
     return replace(
         settings,
         query_prompt=own_query if settings.query_prompt is None else settings.query_prompt,

@@ -1,10 +1,15 @@
 """What encoders and rerankers share of torch: device, number format, quiet loading, running batches."""
 
+import ctypes
 import functools
+import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +19,13 @@ from retrieval.errors import ConfigError, ModelError
 DEVICES = ("auto", "cpu", "cuda", "mps")
 """Devices by name; ``cuda:1`` and the like are taken too."""
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-"""Number formats of a model's weights; results are float32 always."""
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+"""Number formats that a model computes in; results are float32 always."""
+
+RUNTIMES = ("auto", "torch", "openvino")
+"""What runs a model."""
+
+_WORTH_CONVERTING = 16 * 2**20  # bytes of weights: a smaller model is fast anyway
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
@@ -42,6 +52,8 @@ def choose_device(device: str = "auto") -> str:
     Raises:
         ConfigError: The name is unknown, or this machine has no such device.
     """
+    if device == "cpu" or (device == "auto" and not _may_have_gpu()):
+        return "cpu"
     torch = load_torch()
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto":
@@ -56,8 +68,20 @@ def choose_device(device: str = "auto") -> str:
     return device
 
 
+def _may_have_gpu() -> bool:
+    """Whether there may be a GPU, found out without torch, which takes seconds to import."""
+    if sys.platform == "darwin":
+        return True
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:  # ROCm's devices are cuda to torch
+        return Path("/dev/kfd").exists()
+    count = ctypes.c_int(0)
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
 def choose_dtype(dtype: str, device: str) -> str:
-    """The number format of the weights: ``auto`` is bfloat16 on CUDA and float32 elsewhere.
+    """The number format in which torch computes: ``auto`` is bfloat16 on CUDA and float32 elsewhere.
 
     Args:
         dtype: One of ``DTYPES``.
@@ -67,13 +91,45 @@ def choose_dtype(dtype: str, device: str) -> str:
         The name of a torch dtype.
 
     Raises:
-        ConfigError: The name is unknown.
+        ConfigError: The name is unknown, or torch does not compute in it.
     """
     if dtype not in DTYPES:
         raise ConfigError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
+    if dtype == "int8":
+        raise ConfigError("dtype int8 needs OpenVINO on a CPU: --runtime openvino --device cpu")
     if dtype == "auto":
         return "bfloat16" if device.startswith("cuda") else "float32"
     return dtype
+
+
+def prefers_openvino(runtime: str, *, device: str, dtype: str, folder: Path, trust_remote_code: bool) -> bool:
+    """Whether OpenVINO runs a model, if it can.
+
+    Under ``auto`` it does on a CPU where it is installed, and where the model is large enough to be worth a conversion.
+
+    Args:
+        runtime: One of ``RUNTIMES``.
+        device: What ``choose_device`` returned.
+        dtype: One of ``DTYPES``.
+        folder: The model's.
+        trust_remote_code: Whether the model may run code of its own, which only torch does.
+
+    Raises:
+        ConfigError: The name is unknown, or the other settings do not fit OpenVINO.
+    """
+    if runtime not in RUNTIMES:
+        raise ConfigError(f"unknown runtime {runtime!r}; expected one of {', '.join(RUNTIMES)}")
+    if runtime == "openvino":
+        if device != "cpu" or dtype == "float16" or trust_remote_code:
+            raise ConfigError(
+                "runtime openvino runs on the CPU (--device cpu), in float32, bfloat16 or int8, "
+                "and no code of a model's own"
+            )
+        return True
+    if runtime == "torch" or device != "cpu" or dtype == "float16" or trust_remote_code:
+        return False
+    size = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+    return (size >= _WORTH_CONVERTING or dtype == "int8") and importlib.util.find_spec("openvino") is not None
 
 
 @contextmanager
@@ -103,6 +159,7 @@ def run_batches(
     *,
     model: str,
     progress: Callable[[float], None] | None = None,
+    workers: int = 1,
 ) -> np.ndarray:
     """Run every batch and put the results in the texts' order, with smaller batches where memory runs out.
 
@@ -112,6 +169,7 @@ def run_batches(
         forward: Takes positions (batch,), returns (batch, ...) float32 in the same order.
         model: The model's name, for messages.
         progress: Called after each batch with the share of the tokens that is done.
+        workers: Threads that call ``forward``, which is to stand that if there is more than one.
 
     Returns:
         (n, ...) float32; (0,) where there are no batches.
@@ -122,25 +180,38 @@ def run_batches(
     results: np.ndarray | None = None
     done = 0  # tokens
     limit: int | None = None  # tokens a batch may hold, once memory ran out
-    waiting = list(reversed(batches))
-    while waiting:
-        rows = waiting.pop()
-        tokens = len(rows) * int(lengths[rows].max())
-        part = _attempt(forward, rows) if limit is None or tokens <= limit or len(rows) == 1 else None
-        if part is None:
-            if len(rows) == 1:
-                raise ModelError(f"model {model}: out of memory on one text of {tokens} tokens; lower max_length")
-            limit = min(limit or tokens, max(1, tokens // 2))
-            logger.warning("out of memory: batches of at most %d tokens from here on", limit)
-            middle = (len(rows) + 1) // 2
-            waiting += [rows[middle:], rows[:middle]]
-            continue
-        if results is None:
-            results = np.empty((len(lengths), *part.shape[1:]), dtype=np.float32)
-        results[rows] = part
-        if progress is not None:
-            done += int(lengths[rows].sum())
-            progress(done / max(1, int(lengths.sum())))
+
+    def attempt(rows: np.ndarray) -> np.ndarray | None:
+        too_large = limit is not None and len(rows) > 1 and len(rows) * int(lengths[rows].max()) > limit
+        return None if too_large else _attempt(forward, rows)
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        parts = pool.map(attempt, batches) if workers > 1 else map(attempt, batches)
+        for whole, part in zip(batches, parts, strict=True):
+            waiting = [whole]
+            while waiting:
+                rows = waiting.pop()
+                part = part if rows is whole else attempt(rows)
+                if part is None:
+                    tokens = len(rows) * int(lengths[rows].max())
+                    if len(rows) == 1:
+                        raise ModelError(
+                            f"model {model}: out of memory on one text of {tokens} tokens; lower max_length"
+                        )
+                    limit = min(limit or tokens, max(1, tokens // 2))
+                    logger.warning("out of memory: batches of at most %d tokens from here on", limit)
+                    middle = (len(rows) + 1) // 2
+                    waiting += [rows[middle:], rows[:middle]]
+                    continue
+                if results is None:
+                    results = np.empty((len(lengths), *part.shape[1:]), dtype=np.float32)
+                results[rows] = part
+                if progress is not None:
+                    done += int(lengths[rows].sum())
+                    progress(done / max(1, int(lengths.sum())))
+    finally:
+        pool.shutdown(cancel_futures=True)
     return np.empty(0, dtype=np.float32) if results is None else results
 
 
@@ -151,16 +222,16 @@ def _attempt(forward: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> n
     except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
         if not is_out_of_memory(error):
             raise
-    torch = load_torch()
-    if torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
     return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory, of the device or of the machine, ran out."""
-    torch = load_torch()
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    torch = sys.modules.get("torch")  # another runtime does without
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 

@@ -1,8 +1,11 @@
 """Fixtures shared by all tests."""
 
+import atexit
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from retrieval import models
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # tests ask no hub; set before anything imports huggingface_hub
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="retrieve-cache-")  # converted models, of these tests alone
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def _load_tiny() -> Any:

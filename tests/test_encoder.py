@@ -70,7 +70,9 @@ def test_vectors_are_those_of_sentence_transformers(name: str, load: Any, tiny: 
 
 def test_the_default_model_too(load: Any) -> None:
     expected = reference(resolve().folder, JOINED)
-    np.testing.assert_allclose(load(None).encode_documents(TITLES, TEXTS).vectors, expected, atol=1e-5)
+    for runtime in ("torch", "openvino"):
+        encoder = load(None, runtime=runtime, dtype="float32")
+        np.testing.assert_allclose(encoder.encode_documents(TITLES, TEXTS).vectors, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["prompts", "noprompt"])
@@ -292,7 +294,7 @@ def test_identity_is_json_and_tells_models_apart(load: Any, tiny: Any) -> None:
     assert json.loads(json.dumps(one)) == one
     assert set(one) == {
         "name", "sha256", "dim", "metric", "pooling", "query_prompt", "document_prompt", "max_length",
-        "normalize", "path",
+        "normalize", "runtime", "dtype", "path",
     }  # fmt: skip
     assert one["path"] == str(tiny("mean").resolve())
     assert load("other").identity["sha256"] != one["sha256"]
@@ -365,11 +367,11 @@ def test_batches_shrink_when_memory_runs_out(
     expected = encoder.encode_queries(texts)
     whole, sizes = encoder._model.forward, []
 
-    def small_memory(tokens: list[np.ndarray], *, prompt_length: int = 0) -> np.ndarray:
+    def small_memory(tokens: list[np.ndarray], **more: Any) -> np.ndarray:
         sizes.append(len(tokens))
         if len(tokens) > 6:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return whole(tokens, prompt_length=prompt_length)
+        return whole(tokens, **more)
 
     monkeypatch.setattr(encoder._model, "forward", small_memory)
     assert np.array_equal(encoder.encode_queries(texts), expected)
@@ -380,7 +382,7 @@ def test_batches_shrink_when_memory_runs_out(
 def test_one_text_that_memory_does_not_hold(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = BiEncoder.load(tiny("mean"))
 
-    def no_memory(tokens: list[np.ndarray], *, prompt_length: int = 0) -> np.ndarray:
+    def no_memory(tokens: list[np.ndarray], **more: Any) -> np.ndarray:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(encoder._model, "forward", no_memory)

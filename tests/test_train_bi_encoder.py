@@ -204,7 +204,7 @@ def test_cached_gradients_are_those_of_one_big_batch(tiny, name):
 
     expected, gradient = gradients(model.model, big_batch)
     for direct in (0, 10**9):  # the cache, and activations kept
-        loss = loss_over(model.model, metric=model.metric, direct_tokens=direct)
+        loss = loss_over(model.model, metric=model.spec.metric, direct_tokens=direct)
         found, ours = gradients(model.model, lambda loss=loss: 0.5 * loss(columns(inputs), inputs["label"]))
         assert 2 * found == pytest.approx(expected, rel=1e-5)
         assert torch.linalg.norm(2 * ours - gradient) <= 1e-5 * torch.linalg.norm(gradient)
@@ -313,7 +313,7 @@ def test_each_row_is_seen_once_an_epoch_in_another_order(tiny):
     batches = batches_of(some, model, batch_size=4, epochs=3, negatives=0)
     assert len(batches) == 8  # 30 rows
     seen = [int(mask.sum()) for step in range(8) for mask in batches[step]["query_attention_mask"]]
-    lengths = sorted(len(one.ids) + model.frame.size for one in model.tokenize([e.query for e in some]))
+    lengths = sorted(len(one.ids) + model.spec.frame.size for one in model.tokenize([e.query for e in some]))
     assert len(seen) == 30
     assert sorted(seen) == sorted(lengths * 3)
     chosen = [row for step in range(8) for _, row in batches._chosen(step)]

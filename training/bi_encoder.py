@@ -135,14 +135,14 @@ def train_bi_encoder(
             model=served,
             settings=settings,
             negatives=settings.negatives,
-            query_prompt=served.query_prompt or "",
-            document_prompt=served.document_prompt or "",
+            query_prompt=served.spec.query_prompt or "",
+            document_prompt=served.spec.document_prompt or "",
             taught=settings.loss != "infonce",
         )
         _log_counts(batches.counts)
         transformer = served.model[0].auto_model
         prepare(transformer, settings)
-        if device == "cpu" and (settings.max_length or served.limit or _SHORT + 1) <= _SHORT:
+        if device == "cpu" and (settings.max_length or served.spec.limit or _SHORT + 1) <= _SHORT:
             transformer.set_attn_implementation("eager")
         origin = {} if settings.interpolation == 1 else _weights(served.model)
         if settings.lora_rank is not None:
@@ -182,17 +182,19 @@ def train_bi_encoder(
 
 def _check_length(settings: BiEncoderTraining, served: SentenceModel) -> None:
     """Refuse lengths that the model does not have."""
-    length, limit = settings.max_length, served.limit
+    length, limit = settings.max_length, served.spec.limit
     if length is None and limit is None:
         raise ConfigError(f"model {served.name} states no maximum length; give max_length (--max-length)")
     if length is not None and limit is not None and length > limit:
         raise ConfigError(f"max_length {length} is more than model {served.name} takes: {limit} tokens")
-    if length is not None and length <= served.frame.size:
-        raise ConfigError(f"max_length {length} leaves no room beside {served.frame.size} special tokens")
+    if length is not None and length <= served.spec.frame.size:
+        raise ConfigError(f"max_length {length} leaves no room beside {served.spec.frame.size} special tokens")
     if settings.matryoshka:
         dim = served.model.get_embedding_dimension()
-        if served.metric != "cosine":
-            raise ConfigError(f"matryoshka lengths need a model of cosines; {served.name} is made for {served.metric}")
+        if served.spec.metric != "cosine":
+            raise ConfigError(
+                f"matryoshka lengths need a model of cosines; {served.name} is made for {served.spec.metric}"
+            )
         if not all(0 < length <= dim for length in settings.matryoshka):
             raise ConfigError(f"matryoshka lengths are {settings.matryoshka}; expected 1 to {dim}, the model's own")
 
@@ -222,8 +224,8 @@ def _loss(served: SentenceModel, settings: BiEncoderTraining, device: str) -> An
     loss = CandidateLoss(
         served.model,
         kind=settings.loss,
-        metric=served.metric,
-        temperature=settings.temperature or _TEMPERATURES[served.metric],
+        metric=served.spec.metric,
+        temperature=settings.temperature or _TEMPERATURES[served.spec.metric],
         micro_tokens=micro_tokens(settings, device),
         direct_tokens=direct,
         autocast=autocast(settings, device),

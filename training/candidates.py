@@ -93,7 +93,7 @@ class CandidateBatches:
         self._rows = self._taken_apart(examples, queries, texts)
         if not self._rows:
             raise DataError(f"{len(examples)} examples give nothing to train with; {self._expected()}")
-        limit = (settings.max_length or model.limit or 512) - model.frame.size
+        limit = (settings.max_length or model.spec.limit or 512) - model.spec.frame.size
         self._query_tokens = _tokens(model, [query_prompt + text for text in queries])
         self._text_tokens = _tokens(model, [document_prompt + text for text in texts])
         for name, tokens in (("queries", self._query_tokens), ("texts", self._text_tokens)):
@@ -217,4 +217,4 @@ def _tokens(model: SentenceModel, texts: Sequence[str]) -> list[np.ndarray]:
 
 def _skipped(model: SentenceModel, prompt: str) -> int:
     """Tokens that a pooling which leaves prompts out skips, special ones included; as the encoder counts them."""
-    return len(model.frame.before) + len(model.tokenize([prompt])[0].ids) if prompt else 0
+    return len(model.spec.frame.before) + len(model.tokenize([prompt])[0].ids) if prompt else 0

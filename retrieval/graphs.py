@@ -1,0 +1,261 @@
+"""OpenVINO graphs: made once from a torch module, checked against it, kept in the user's cache, run on the CPU.
+
+A graph in the cache is enough to run a model: neither torch nor transformers is needed then. It gives the same bits
+for an input alone, in any batch of inputs of its length, and from any number of threads (tests hold it to that).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrieval.errors import MissingDependencyError, ModelError
+from retrieval.runtime import load_torch, quiet_loading
+
+_FORMAT = 1  # of a folder in the cache, and of how graphs are made
+_FACTS = "graph.json"
+_LEAST_AGREEMENT = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.99}
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}  # int8: of what was not quantised
+
+_PROCESS = os.getpid()
+
+logger = logging.getLogger(__name__)
+
+
+@functools.cache
+def openvino() -> Any:
+    """Import OpenVINO when it is first needed, without its telemetry, which reports every import to its makers.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # an import of it fails; a stub is used
+    try:
+        import openvino as module
+    except ImportError as error:
+        raise MissingDependencyError('OpenVINO is not installed: pip install "retrieve-rerank[cpu]"') from error
+    return module
+
+
+@functools.cache
+def _core() -> Any:
+    return openvino().Core()
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor computes in bfloat16."""
+    return "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def forked() -> bool:
+    """Whether this process was forked off: OpenVINO would wait for threads that exist in its parent only."""
+    return os.getpid() != _PROCESS
+
+
+class Graph:
+    """A network compiled for this processor. Safe to use from several threads."""
+
+    def __init__(self, file: Path, dtype: str) -> None:
+        """Prepare to run a graph; it is compiled when it is first run.
+
+        Args:
+            file: The graph, model.xml with model.bin beside it.
+            dtype: float32, bfloat16 or int8.
+        """
+        self._file, self._dtype = file, dtype
+        self._lock = threading.Lock()
+        self._compiled: dict[bool, Any] = {}
+        self._requests = threading.local()
+
+    @property
+    def streams(self) -> int:
+        """How many threads should call `run` at once for most throughput."""
+        return int(self._network(False).get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+
+    def run(self, inputs: Mapping[str, np.ndarray], *, alone: bool) -> np.ndarray:
+        """Run the network.
+
+        Args:
+            inputs: Arrays by the names of the module's arguments; the network takes no others.
+            alone: All cores for this call, rather than one of several calls at once.
+
+        Returns:
+            Its output, (batch, ...) float32.
+        """
+        name = "alone" if alone else "one of several"
+        requests: dict[str, Any] = self._requests.__dict__
+        if name not in requests:
+            requests[name] = self._network(alone).create_infer_request()
+        outputs = requests[name].infer(dict(inputs), share_inputs=True)
+        return np.array(outputs[0], dtype=np.float32)
+
+    def _network(self, alone: bool) -> Any:
+        with self._lock:
+            if alone not in self._compiled:
+                options = {
+                    "PERFORMANCE_HINT": "LATENCY" if alone else "THROUGHPUT",
+                    "INFERENCE_PRECISION_HINT": _PRECISIONS[self._dtype],
+                }
+                self._compiled[alone] = _core().compile_model(str(self._file), "CPU", options)
+            return self._compiled[alone]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Inputs that a graph is checked with, and the module's output for them, (batch, ...) float32."""
+
+    inputs: Mapping[str, np.ndarray]
+    output: np.ndarray
+
+
+class Cached:
+    """A model's folder in the cache.
+
+    Attributes:
+        folder: Where it is, whether it exists or not.
+        facts: What was stored with the graph; {} where there is none.
+    """
+
+    def __init__(self, kind: str, sha256: str, variant: str = "") -> None:
+        """Look for a model's graph.
+
+        Args:
+            kind: What the graph computes, such as `bi-encoder`.
+            sha256: The model's fingerprint.
+            variant: What else decides the graph, such as a pooling.
+        """
+        from platformdirs import user_cache_path
+
+        version = openvino().__version__
+        key = hashlib.sha256("\0".join([kind, sha256, variant, version, str(_FORMAT)]).encode()).hexdigest()
+        self.folder = user_cache_path("retrieve-rerank", appauthor=False) / "openvino" / f"{kind}-{key[:32]}"
+        self.facts: dict[str, Any] = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        """The facts of a whole folder; {} for one that is absent or damaged, which is made again."""
+        try:
+            facts: dict[str, Any] = json.loads((self.folder / _FACTS).read_text(encoding="utf-8"))
+            whole = all((self.folder / name).stat().st_size == size for name, size in facts["files"].items())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+        return facts if whole else {}
+
+    def graph(self, dtype: str) -> Graph:
+        """Prepare to run the graph."""
+        return Graph(self.folder / "model.xml", dtype)
+
+    def tokenizer(self) -> Any:
+        """Return the tokenizer that was stored beside the graph."""
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+
+    def dtype(self, wanted: str) -> str:
+        """Say in what format the graph computes where `wanted` is asked for.
+
+        Returns:
+            `wanted`; for auto bfloat16, if this processor has it and the graph agrees with its model in it.
+
+        Raises:
+            ModelError: The graph does not agree with its model in this format.
+        """
+        bfloat16 = self.facts["agreement"].get("bfloat16", 0.0)
+        sound = bfloat16 >= _LEAST_AGREEMENT["bfloat16"]
+        if wanted == "auto":
+            return "bfloat16" if sound and has_bfloat16() else "float32"
+        if wanted == "bfloat16" and not sound:
+            raise ModelError(f"in bfloat16 it does not agree with torch ({bfloat16:.4f}); use float32")
+        return wanted
+
+    def convert(
+        self, module: Any, probes: Sequence[Probe], tokenizer: Any, facts: Mapping[str, Any], *, per_row: bool
+    ) -> None:
+        """Make the graph of a module, check it, and put it into the cache.
+
+        Args:
+            module: A torch module in evaluation mode, on the CPU, in float32.
+            probes: Inputs of several shapes, the first of which is traced, and the module's outputs.
+            tokenizer: Stored beside the graph.
+            facts: Stored with the graph; JSON types.
+            per_row: Whether every row of an output has to agree, or all numbers together.
+
+        Raises:
+            ModelError: It cannot be converted, or does not agree with the module; that is remembered.
+            OSError: The cache cannot be written.
+        """
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder.parent))
+        try:
+            _trace(module, probes[0].inputs, work / "model.xml")
+            agreement = {}
+            for dtype in ("float32", *(["bfloat16"] if has_bfloat16() else [])):
+                agreement[dtype] = _agreement(Graph(work / "model.xml", dtype), probes, per_row)
+            if not agreement["float32"] >= _LEAST_AGREEMENT["float32"]:
+                raise ModelError(f"its OpenVINO graph does not agree with torch ({agreement['float32']:.4f})")
+            tokenizer.save(str(work / "tokenizer.json"))
+            sizes = {path.name: path.stat().st_size for path in work.iterdir()}
+            self._publish(work, {**facts, "agreement": agreement, "files": sizes})
+        except ModelError as error:
+            for path in work.iterdir():
+                path.unlink()
+            self._publish(work, {"refused": str(error), "files": {}})
+            raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _publish(self, work: Path, facts: dict[str, Any]) -> None:
+        """Give a finished folder its name; another process may have been faster with the same."""
+        (work / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        if not self._read():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            try:
+                work.replace(self.folder)
+            except OSError:
+                if not self._read():
+                    raise
+        self.facts = facts
+
+
+def _trace(module: Any, inputs: Mapping[str, np.ndarray], file: Path) -> None:
+    """Write the graph of a module.
+
+    Raises:
+        ModelError: It cannot be traced.
+    """
+    torch = load_torch()
+    example = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    try:
+        with warnings.catch_warnings(), quiet_loading(), torch.no_grad():
+            warnings.simplefilter("ignore")  # on values that tracing takes for constants: probes find out
+            graph = openvino().convert_model(module, example_input=example)
+        openvino().save_model(graph, str(file), compress_to_fp16=False)
+    except Exception as error:  # of any type: torch's tracer, OpenVINO's frontend, the model's own code
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ModelError(f"it cannot be converted to OpenVINO ({reason})") from error
+
+
+def _agreement(graph: Graph, probes: Sequence[Probe], per_row: bool) -> float:
+    """How well a graph agrees with its module: 1 - |a - b|^2 / 2 |b|^2, at most 1; of unit vectors, their cosine."""
+    found: list[float] = []
+    pairs = [(graph.run(probe.inputs, alone=True), probe.output) for probe in probes]
+    if not per_row:
+        pairs = [tuple(np.concatenate(side).reshape(1, -1) for side in zip(*pairs, strict=True))]  # type: ignore[list-item]
+    for got, wanted in pairs:
+        error = ((got.astype(np.float64) - wanted) ** 2).sum(axis=-1)
+        size = (wanted.astype(np.float64) ** 2).sum(axis=-1)
+        found += list(1 - error / np.maximum(2 * size, 1e-12))
+    return min((float(one) if np.isfinite(one) else -1.0) for one in found)

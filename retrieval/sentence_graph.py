@@ -1,0 +1,153 @@
+"""A bi-encoder run by OpenVINO, pooling and what follows it inside the graph."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from retrieval.errors import ModelError
+from retrieval.graphs import Cached, Graph, Probe, forked
+from retrieval.models import ResolvedModel
+from retrieval.runtime import load_torch
+from retrieval.sentence_model import SentenceModel, load_sentence_model
+from retrieval.texts import TextModel, TextSpec
+
+_PROBE = "Measured at 6:40 a.m., the Überlauf of lake 七 rose by 12.5 cm; def level(x): return x / 2  # metres"
+_PROBE_LENGTHS = (16, 0, 1, 3, 33, 120, 254, 510, 1100)  # tokens; the last are beyond any local attention
+
+logger = logging.getLogger(__name__)
+
+
+class SentenceGraph(TextModel):
+    """A bi-encoder whose network is an OpenVINO graph; batches hold texts of one length."""
+
+    def __init__(
+        self, graph: Graph, dim: int, tokenizer: Any, spec: TextSpec, *, name: str, torch: Callable[[], SentenceModel]
+    ) -> None:
+        """Use ``load_sentence_graph``.
+
+        Args:
+            graph: The network.
+            dim: Length of a vector.
+            tokenizer: See ``TextModel``.
+            spec: See there.
+            name: See there.
+            torch: Loads the same model for torch, where a forked process needs it.
+        """
+        super().__init__(tokenizer, spec, name=name, device="cpu")
+        self._graph, self._dim = graph, dim
+        self._torch = functools.cache(torch)
+
+    @property
+    def dim(self) -> int:
+        """See ``TextModel``."""
+        return self._dim
+
+    @property
+    def workers(self) -> int:
+        """See ``TextModel``."""
+        return 1 if forked() else self._graph.streams
+
+    def forward(self, tokens: Sequence[np.ndarray], *, prompt_length: int = 0, alone: bool = True) -> np.ndarray:
+        """See ``TextModel``; a graph is made only of models for which the prompt's length does not matter."""
+        if forked():
+            return self._torch().forward(tokens)
+        return self._graph.run(_named(self.inputs(tokens)), alone=alone)
+
+
+def load_sentence_graph(
+    resolved: ResolvedModel, *, sha256: str, pooling: str | None, dtype: str
+) -> tuple[SentenceGraph, str]:
+    """Load a bi-encoder's graph from the cache; the first time it is made, from the model loaded by torch.
+
+    Args:
+        resolved: The model's folder.
+        sha256: Its fingerprint.
+        pooling: As in ``load_sentence_model``.
+        dtype: auto, float32 or bfloat16.
+
+    Returns:
+        The model, and the number format in which it computes.
+
+    Raises:
+        ModelError: The model cannot be loaded, or not run by OpenVINO.
+    """
+    cached = Cached("bi-encoder", sha256, pooling or "")
+    try:
+        if not cached.facts:
+            logger.info("converting %s for OpenVINO, once", resolved.name)
+            _convert(cached, resolved, pooling)
+        if "refused" in cached.facts:
+            raise ModelError(cached.facts["refused"])
+        dtype = cached.dtype(dtype)
+    except (ModelError, OSError) as error:
+        raise ModelError(f"model {resolved.name} is not run by OpenVINO: {error}") from error
+    model = SentenceGraph(
+        cached.graph(dtype),
+        cached.facts["dim"],
+        cached.tokenizer(),
+        TextSpec.from_dict(cached.facts["spec"]),
+        name=resolved.name,
+        torch=lambda: _in_torch(resolved, pooling),
+    )
+    return model, dtype
+
+
+def _in_torch(resolved: ResolvedModel, pooling: str | None) -> SentenceModel:
+    return load_sentence_model(resolved, device="cpu", dtype="float32", pooling=pooling, trust_remote_code=False)
+
+
+def _convert(cached: Cached, resolved: ResolvedModel, pooling: str | None) -> None:
+    """Make the graph of a model.
+
+    Raises:
+        ModelError: It cannot be loaded, or not be converted.
+        OSError: The cache cannot be written.
+    """
+    torch = load_torch()
+    model = _in_torch(resolved, pooling)
+    if model.made_up:
+        raise ModelError("some of its weights are random")
+    if any(getattr(module, "include_prompt", True) is False for module in model.model):
+        raise ModelError("its pooling leaves out prompts")
+
+    class Whole(torch.nn.Module):  # type: ignore[name-defined,misc]
+        """All modules as one, over texts without padding."""
+
+        def __init__(self, modules: Any) -> None:
+            super().__init__()
+            self.parts = modules
+
+        def forward(self, input_ids: Any, token_type_ids: Any = None) -> Any:
+            features = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+            if token_type_ids is not None:
+                features["token_type_ids"] = token_type_ids
+            for module in self.parts:
+                features = module(features)
+            return features["sentence_embedding"]
+
+    probes = _probes(model)
+    facts = {"spec": model.spec.to_dict(), "dim": probes[0].output.shape[1]}
+    cached.convert(Whole(model.model).eval(), probes, model.tokenizer, facts, per_row=True)
+
+
+def _probes(model: SentenceModel) -> list[Probe]:
+    """Texts of several lengths, two of each, and their vectors by torch."""
+    words = np.array(model.tokenize([_PROBE])[0].ids, dtype=np.int32)
+    most = (model.spec.limit or _PROBE_LENGTHS[-1]) - model.spec.frame.size
+    probes = []
+    for length in sorted(
+        {min(length, most) for length in _PROBE_LENGTHS}, key=lambda length: length != _PROBE_LENGTHS[0]
+    ):
+        tokens = [np.resize(np.roll(words, -shift), length) for shift in (0, 5)]
+        probes.append(Probe(inputs=_named(model.inputs(tokens)), output=model.forward(tokens)))
+    return probes
+
+
+def _named(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs that a graph takes: nothing is padded, so there is no mask."""
+    return {name: array for name, array in inputs.items() if name != "attention_mask"}

@@ -1,0 +1,231 @@
+"""OpenVINO: the vectors of torch, the same bits in any company, a cache that heals, no torch once converted."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import FAMILIES
+
+from retrieval import graphs
+from retrieval.encoder import BiEncoder, EncoderSettings
+from retrieval.errors import ConfigError, ModelError
+from retrieval.models import fingerprint, resolve
+
+pytest.importorskip("openvino")
+
+TEXTS = [
+    "Copper conducts heat better than iron does.",
+    "ferry",
+    "",
+    "def mean(values): return sum(values) / len(values)",
+    "Łódź – 桜 が 咲く.",
+]
+
+
+def encoder(folder: Path | None, **settings: Any) -> BiEncoder:
+    return BiEncoder.load(folder, settings=EncoderSettings(**{"runtime": "openvino", **settings}))
+
+
+def bits(vectors: np.ndarray) -> list[bytes]:
+    return [row.tobytes() for row in vectors]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "mean", "cls", "dense", "dot", "plain", "prompts"])
+def test_vectors_are_those_of_torch(name: str, tiny: Any) -> None:
+    try:
+        ours = encoder(tiny(name), dtype="float32")
+    except ModelError as error:
+        pytest.fail(f"not converted: {error}")
+    torch = encoder(tiny(name), runtime="torch")
+    np.testing.assert_allclose(ours.encode_queries(TEXTS), torch.encode_queries(TEXTS), atol=2e-5)
+    long = " ".join(TEXTS * 20)
+    found, expected = (one.encode_documents(["a title"] * 2, [long, TEXTS[0]]) for one in (ours, torch))
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-5)
+    assert (found.start.tolist(), found.end.tolist()) == (expected.start.tolist(), expected.end.tolist())
+    assert ours.settings.runtime == ours.identity["runtime"] == "openvino"
+
+
+def test_a_window_longer_than_the_local_attention(tiny: Any) -> None:
+    long = " ".join(f"{TEXTS[0]} {number}" for number in range(300))  # beyond 1,100 tokens
+    ours, torch = (encoder(tiny("long"), runtime=runtime, dtype="float32") for runtime in ("openvino", "torch"))
+    np.testing.assert_allclose(ours.encode_queries([long]), torch.encode_queries([long]), atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_a_text_has_the_same_bits_alone_and_in_any_batch(dtype: str) -> None:
+    ours = encoder(None, dtype=dtype)
+    texts = [" ".join(TEXTS[:4] * (1 + number % 5))[: 7 * number + 1] for number in range(90)]
+    together = bits(ours.encode_queries(texts))
+    assert bits(ours.encode_documents([""] * 90, texts).vectors) == together
+    assert [bits(ours.encode_queries([text]))[0] for text in texts[::7]] == together[::7]
+    assert bits(encoder(None, dtype=dtype, batch_tokens=64).encode_queries(texts)) == together
+
+
+def test_bfloat16_is_close_and_chosen_where_the_processor_has_it() -> None:
+    expected = "bfloat16" if graphs.has_bfloat16() else "float32"
+    ours = encoder(None)
+    assert ours.settings.dtype == ours.identity["dtype"] == expected
+    cosines = (ours.encode_queries(TEXTS) * encoder(None, runtime="torch").encode_queries(TEXTS)).sum(axis=1)
+    assert cosines.min() > 0.9995
+
+
+def test_auto_takes_openvino_for_large_models_on_the_processor(tiny: Any) -> None:
+    assert encoder(None, runtime="auto", device="cpu").settings.runtime == "openvino"
+    assert encoder(tiny("mean"), runtime="auto").settings.runtime == "torch"
+    assert encoder(None, runtime="auto", device="cpu", dtype="float16").settings.runtime == "torch"
+
+
+@pytest.mark.parametrize("settings", [{"dtype": "float16"}, {"trust_remote_code": True}])
+def test_settings_that_contradict_each_other(settings: dict[str, Any], tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="runtime openvino"):
+        encoder(tiny("mean"), **settings)
+
+
+def test_names_of_runtimes_are_checked(tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="unknown runtime 'onnx'; expected one of auto, torch, openvino"):
+        encoder(tiny("mean"), runtime="onnx")
+
+
+def test_a_model_that_cannot_be_converted(
+    tiny: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its pooling leaves out prompts, which a graph does not know."""
+    monkeypatch.setattr("retrieval.runtime._WORTH_CONVERTING", 0)
+    with pytest.raises(ModelError, match="is not run by OpenVINO: its pooling leaves out prompts"):
+        encoder(tiny("noprompt"))
+    auto = encoder(tiny("noprompt"), runtime="auto", device="cpu")
+    assert auto.settings.runtime == "torch"
+    assert [record.getMessage() for record in caplog.records if "OpenVINO" in record.getMessage()] == [
+        "model noprompt is not run by OpenVINO: its pooling leaves out prompts; torch runs it "
+        "(--runtime torch ends this note)"
+    ]
+
+
+def test_a_graph_that_disagrees_is_refused_and_remembered(cache: Path) -> None:
+    import torch
+
+    class Fickle(torch.nn.Module):
+        """Does something else with long inputs, which a trace of a short one does not show."""
+
+        def forward(self, input_ids: Any) -> Any:
+            values = input_ids.float()
+            return values if input_ids.shape[1] < 9 else -values
+
+    class NoTokenizer:
+        def save(self, path: str) -> None:
+            Path(path).write_text("{}")
+
+    def probe(length: int) -> graphs.Probe:
+        ids = np.arange(1, 1 + 2 * length).reshape(2, length)
+        return graphs.Probe(inputs={"input_ids": ids}, output=Fickle()(torch.from_numpy(ids)).numpy())
+
+    cached = graphs.Cached("test", "0" * 64)
+    with pytest.raises(ModelError, match=r"does not agree with torch \(-1\.0000\)"):
+        cached.convert(Fickle().eval(), [probe(5), probe(12)], NoTokenizer(), {}, per_row=True)
+    again = graphs.Cached("test", "0" * 64)
+    assert "does not agree" in again.facts["refused"]
+    assert [path.name for path in again.folder.parent.iterdir()] == [again.folder.name]  # nothing is left over
+
+
+@pytest.mark.parametrize("damage", ["shorter", "missing", "no facts", "broken facts"])
+def test_a_damaged_graph_is_made_again(damage: str, tiny: Any, cache: Path) -> None:
+    before = encoder(tiny("mean")).encode_queries(TEXTS)
+    cached = graphs.Cached("bi-encoder", fingerprint(tiny("mean")))
+    if damage == "shorter":
+        os.truncate(cached.folder / "model.bin", 10)
+    elif damage == "missing":
+        (cached.folder / "model.xml").unlink()
+    elif damage == "no facts":
+        (cached.folder / "graph.json").unlink()
+    else:
+        (cached.folder / "graph.json").write_text("{")
+    assert bits(encoder(tiny("mean")).encode_queries(TEXTS)) == bits(before)
+
+
+def test_a_cache_that_cannot_be_written(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match=r"is not run by OpenVINO: .*Not a directory"):
+        encoder(tiny("mean"))
+
+
+def test_other_weights_have_another_graph(tiny: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny("mean"), folder)
+    first = encoder(folder).encode_queries(TEXTS)
+    shutil.rmtree(folder)
+    shutil.copytree(tiny("other"), folder)
+    assert np.abs(encoder(folder).encode_queries(TEXTS) - first).max() > 1e-3
+
+
+def test_once_converted_neither_torch_nor_transformers_is_imported() -> None:
+    encoder(None)
+    code = (
+        "import sys; from retrieval.encoder import BiEncoder\n"
+        "vectors = BiEncoder.load().encode_queries(['how do tides work'])\n"
+        "heavy = {'torch', 'transformers', 'sentence_transformers', 'openvino_telemetry', 'ranx'}\n"
+        "print(sorted(name for name in heavy if sys.modules.get(name)), vectors.shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[] (1, 384)\n", "")
+
+
+def test_the_stored_tokenizer_is_that_of_transformers() -> None:
+    from transformers import AutoTokenizer
+
+    ours = encoder(None)
+    theirs = AutoTokenizer.from_pretrained(str(resolve().folder), local_files_only=True)
+    odd = [
+        "café café ﬁne ＦＵＬＬ Ⅻ ½ ß İı",
+        "a\u200bb\u00adc\ufeffd\u2028e\x00f\x7f",
+        "नमस्ते สวัสดี 안녕하세요 桜が咲く 👩‍👩‍👧‍👦 🇩🇪",
+        "́̂̃ combining first",
+        "snake_case camelCase x+=1;\t\r\n  tabs",
+        "\ue000\U0010ffff\U0001f9ff",
+        "word" * 300,
+    ]
+    for text, one in zip(odd, ours._model.tokenize(odd), strict=True):
+        assert one.ids == theirs.encode(text, add_special_tokens=False, truncation=False, verbose=False), text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_answers() -> None:
+    ours = encoder(None)
+    expected = ours.encode_queries(TEXTS * 9)
+    child = os.fork()
+    if child == 0:
+        cosines = (ours.encode_queries(TEXTS * 9) * expected).sum(axis=1)  # OpenVINO would hang there; torch answers
+        os._exit(0 if cosines.min() > 0.9995 else 1)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail("the forked child hangs")
+
+
+def test_facts_are_plain(tiny: Any) -> None:
+    encoder(tiny("mean"))
+    cached = graphs.Cached("bi-encoder", fingerprint(tiny("mean")))
+    facts = json.loads((cached.folder / "graph.json").read_text())
+    assert facts["agreement"]["float32"] > 0.99999
+    assert set(facts["files"]) == {"model.xml", "model.bin", "tokenizer.json"}
