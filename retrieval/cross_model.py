@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from retrieval.errors import ConfigError, ModelError
+import numpy as np
+
+from retrieval.errors import ModelError
 from retrieval.models import ResolvedModel
+from retrieval.pairs import PairSpec
 from retrieval.runtime import load_torch, quiet_loading
 
 _ROWS = 16  # a matrix product of fewer rows, or of an odd number by one column, rounds differently
@@ -88,19 +93,45 @@ def load_network(found: ResolvedModel, folder: Path, trust_remote_code: bool) ->
     return network.eval(), tokenizer
 
 
-def pair_length(name: str, folder: Path, network: Any, tokenizer: Any, asked: int | None) -> int:
-    """Tokens of a pair: what is asked for, else the least of what tokenizer, folder and positions allow.
-
-    Raises:
-        ConfigError: More is asked for than the network has positions.
-    """
+def pair_spec(found: ResolvedModel, folder: Path, network: Any, tokenizer: Any) -> PairSpec:
+    """Say what has to be known of a loaded cross-encoder."""
     positions = _positions(network)
-    if asked is not None:
-        if asked > positions:
-            raise ConfigError(f"max_length {asked}: model {name} reads at most {positions} tokens")
-        return asked
     stated = _settings(folder / "sentence_bert_config.json").get("max_seq_length")
-    return min(positions, int(tokenizer.model_max_length), int(stated or positions))
+    return PairSpec(
+        labels={str(label): str(text) for label, text in network.config.id2label.items()},
+        positions=positions,
+        limit=min(positions, int(tokenizer.model_max_length), int(stated or positions)),
+        pad=tokenizer.pad_token_id or 0,
+        with_types="token_type_ids" in tokenizer.model_input_names,
+        prompt=query_prompt(found.folder),
+    )
+
+
+class TorchPairs:
+    """A cross-encoder's network, run by torch; see `pairs.PairNetwork`.
+
+    Attributes:
+        inputs: Names of the inputs that the network reads.
+    """
+
+    workers = 1
+    inputs: tuple[str, ...]
+
+    def __init__(self, network: Any, *, with_types: bool) -> None:
+        """Take a network of transformers that is on its device; `with_types` as in `pairs.PairSpec`."""
+        self._network = network
+        self.kind: str = network.device.type
+        accepted = inspect.signature(network.forward).parameters
+        self.inputs = ("input_ids", "attention_mask")
+        if with_types and "token_type_ids" in accepted:
+            self.inputs += ("token_type_ids",)
+
+    def logits(self, inputs: Mapping[str, np.ndarray], *, alone: bool = True) -> np.ndarray:
+        """Read one batch: (batch, labels) float32."""
+        torch = load_torch()
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(inputs[name]).to(self._network.device) for name in self.inputs}
+            return np.asarray(self._network(**tensors).logits.float().cpu().numpy())
 
 
 def _positions(network: Any) -> int:

@@ -6,10 +6,12 @@ for an input alone, in any batch of inputs of its length, and from any number of
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -28,6 +30,7 @@ from retrieval.runtime import load_torch, quiet_loading
 
 _FORMAT = 1  # of a folder in the cache, and of how graphs are made
 _FACTS = "graph.json"
+_KEPT = 16  # graphs in the cache; those that were not used for longest go
 _LEAST_AGREEMENT = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.99}
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}  # int8: of what was not quantised
 
@@ -152,7 +155,11 @@ class Cached:
             whole = all((self.folder / name).stat().st_size == size for name, size in facts["files"].items())
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
-        return facts if whole else {}
+        if not whole:
+            return {}
+        with contextlib.suppress(OSError):  # a cache of somebody else's
+            os.utime(self.folder / _FACTS)  # when it was last used
+        return facts
 
     def graph(self, dtype: str) -> Graph:
         """Prepare to run the graph."""
@@ -228,6 +235,16 @@ class Cached:
                 if not self._read():
                     raise
         self.facts = facts
+        for unused in sorted(self.folder.parent.glob(f"*/{_FACTS}"), key=_age)[_KEPT:]:
+            shutil.rmtree(unused.parent, ignore_errors=True)
+
+
+def _age(path: Path) -> float:
+    """Minus the time of a file's last change; of one that is just gone, infinity."""
+    try:
+        return -path.stat().st_mtime
+    except OSError:
+        return math.inf
 
 
 def _trace(module: Any, inputs: Mapping[str, np.ndarray], file: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from retrieval.chunking import joined
@@ -37,7 +37,7 @@ def by_search(
     """
 
     def judge(folder: Path) -> dict[str, float]:
-        encoder = BiEncoder.load(folder, settings=encoding)
+        encoder = BiEncoder.load(folder, settings=replace(encoding, runtime="torch"))  # a checkpoint is not converted
         with tempfile.TemporaryDirectory() as place:
             index = Path(place) / "index"
             settings = IndexSettings(lexical=False)
@@ -88,7 +88,9 @@ def by_reranking(
             )
 
     def judge(folder: Path) -> dict[str, float]:
-        second = Retriever(retriever.index, reranker=CrossEncoder.load(folder, settings=settings))
+        second = Retriever(
+            retriever.index, reranker=CrossEncoder.load(folder, settings=replace(settings, runtime="torch"))
+        )
         run = {
             query_id: {hit.doc_id: hit.score for hit in second.rerank(benchmark.queries[query_id], some)}
             for query_id, some in hits.items()

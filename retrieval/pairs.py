@@ -7,9 +7,9 @@ windows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,6 +39,66 @@ class Piece:
     length: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairSpec:
+    """What has to be known of a cross-encoder to feed its network and to read its logits.
+
+    Attributes:
+        labels: The labels' names, by their numbers as strings.
+        positions: Tokens of a pair that the network has positions for.
+        limit: Tokens of a pair where the user says nothing.
+        pad: Id of the padding token.
+        with_types: Whether the tokenizer tells query and passage apart by token types.
+        prompt: What stands before every query.
+    """
+
+    labels: Mapping[str, str]
+    positions: int
+    limit: int
+    pad: int
+    with_types: bool
+    prompt: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        return asdict(self)
+
+    def max_length(self, asked: int | None, name: str) -> int:
+        """Tokens of a pair.
+
+        Raises:
+            ConfigError: More is asked for than the network has positions.
+        """
+        if asked is not None and asked > self.positions:
+            raise ConfigError(f"max_length {asked}: model {name} reads at most {self.positions} tokens")
+        return self.limit if asked is None else asked
+
+
+class PairNetwork(Protocol):
+    """The network of a cross-encoder.
+
+    Attributes:
+        kind: cpu, cuda or mps.
+    """
+
+    kind: str
+
+    @property
+    def workers(self) -> int:
+        """How many threads should call ``logits`` at once where there are many batches."""
+
+    def logits(self, inputs: Mapping[str, np.ndarray], *, alone: bool) -> np.ndarray:
+        """Read one batch.
+
+        Args:
+            inputs: What ``PairTokens.batch`` gives. On a CPU all pairs have one length.
+            alone: Whether this is the only call at the moment, and may use all cores.
+
+        Returns:
+            (batch, labels) float32.
+        """
+
+
 class PairTokens:
     """A tokenizer's way to put a pair into one sequence.
 
@@ -47,31 +107,27 @@ class PairTokens:
         with_types: Whether the tokenizer tells the two texts apart by token types.
     """
 
-    def __init__(self, tokenizer: Any, *, max_length: int, model: str, prompt: str = "") -> None:
+    def __init__(
+        self, backend: Any, *, pad: int, with_types: bool, max_length: int, model: str, prompt: str = ""
+    ) -> None:
         """Learn the template by encoding a probe.
 
         Args:
-            tokenizer: A fast tokenizer of transformers.
+            backend: A tokenizer of the tokenizers package, which is changed: nothing cuts or pads any more.
+            pad: Id of the padding token.
+            with_types: See above.
             max_length: Tokens of a sequence.
             model: The model's name, for messages.
             prompt: Put before every query.
 
         Raises:
-            ModelError: The tokenizer is not a fast one, or does not join two texts into one sequence.
+            ModelError: The tokenizer does not join two texts into one sequence.
             ConfigError: `max_length` leaves no room for texts.
         """
-        from tokenizers import Tokenizer
-
-        if not getattr(tokenizer, "is_fast", False):
-            raise ModelError(f"model {model} has no fast tokenizer (tokenizer.json); convert it with transformers")
-        # A copy: the limits and padding that a tokenizer.json may carry are switched off.
-        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._backend, self._pad, self._prompt, self.with_types = backend, pad, prompt, with_types
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._pad: int = tokenizer.pad_token_id or 0
-        self._prompt = prompt
         self._learn_template(model)
-        self.with_types = "token_type_ids" in tokenizer.model_input_names
         self.max_length = max_length
         self._room = max_length - sum(map(len, self._special))  # tokens for query and passage
         if self._room < _SMALLEST_ROOM:
@@ -79,6 +135,26 @@ class PairTokens:
                 f"max_length {max_length} is too small for model {model}; "
                 f"expected at least {max_length - self._room + _SMALLEST_ROOM}"
             )
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, max_length: int, model: str, prompt: str = "") -> PairTokens:
+        """Take over a fast tokenizer of transformers.
+
+        Raises:
+            ModelError: It is not a fast one, or as above.
+            ConfigError: As above.
+        """
+        if not getattr(tokenizer, "is_fast", False):
+            raise ModelError(f"model {model} has no fast tokenizer (tokenizer.json); convert it with transformers")
+        backend = tokenizer.backend_tokenizer
+        return cls(
+            type(backend).from_str(backend.to_str()),
+            pad=tokenizer.pad_token_id or 0,
+            with_types="token_type_ids" in tokenizer.model_input_names,
+            max_length=max_length,
+            model=model,
+            prompt=prompt,
+        )
 
     def _learn_template(self, model: str) -> None:
         probe = self._backend.encode(*_PROBE)

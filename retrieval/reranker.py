@@ -6,13 +6,12 @@ not fit is read in overlapping windows and counts with its best one; a query is 
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,12 @@ import numpy as np
 
 from retrieval.batching import token_batches
 from retrieval.calibration import Calibration
-from retrieval.cross_model import load_network, pair_length, place, query_prompt, transformer_folder
-from retrieval.errors import ConfigError, DataError
+from retrieval.errors import ConfigError, DataError, ModelError
 from retrieval.mixture import Mixture
-from retrieval.models import fingerprint, resolve
-from retrieval.pairs import PairTokens, Piece
-from retrieval.runtime import (
-    choose_device,
-    choose_dtype,
-    load_torch,
-    require_finite,
-    run_batches,
-)
+from retrieval.models import ResolvedModel, fingerprint, resolve
+from retrieval.pairs import PairNetwork, PairSpec, PairTokens, Piece
+from retrieval.runtime import choose_device, choose_dtype, prefers_openvino, require_finite, run_batches
+from retrieval.texts import bare_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +40,9 @@ class RerankSettings:
         max_length: Tokens of a pair, special tokens included; None takes the model's own limit.
         batch_tokens: Tokens of a batch, padding included; None chooses by device.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
-        dtype: `auto`, `float32`, `bfloat16` or `float16`, of the layers below the head; scores are float32.
+        dtype: `auto`, `float32`, `bfloat16` or `float16`, of the layers below the head; scores are float32. As in
+            `EncoderSettings`, like the next.
+        runtime: `auto`, `torch` or `openvino`.
         trust_remote_code: Whether code that comes with the model may run.
     """
 
@@ -55,6 +50,7 @@ class RerankSettings:
     batch_tokens: int | None = None
     device: str = "auto"
     dtype: str = "auto"
+    runtime: str = "auto"
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
@@ -67,7 +63,7 @@ class CrossEncoder:
 
     Attributes:
         identity: What decides the scores, as JSON types: name, sha256, labels, relevant_label, max_length,
-            prompt; and path, the folder as a hint or None.
+            prompt, runtime, dtype; and path, the folder as a hint or None.
         mixture: How a retriever mixes the first stage's scores in; what `mixture.json` in the model's folder says,
             else these scores alone count.
         notices: Counts since loading: pairs_scored, pairs_reused (equal to an earlier one of the same call),
@@ -76,7 +72,7 @@ class CrossEncoder:
 
     def __init__(
         self,
-        network: Any,
+        network: PairNetwork,
         tokens: PairTokens,
         *,
         relevant: int | None,
@@ -92,10 +88,7 @@ class CrossEncoder:
         self._tokens = tokens
         self._relevant = relevant
         self._calibration = calibration or Calibration()
-        self._kind: str = network.device.type
-        self._budget = batch_tokens or _BUDGETS[self._kind]
-        accepted = inspect.signature(network.forward).parameters
-        self._with_types = tokens.with_types and "token_type_ids" in accepted
+        self._budget = batch_tokens or _BUDGETS[network.kind]
         self._lock = threading.Lock()  # of the notices
 
     @classmethod
@@ -110,23 +103,29 @@ class CrossEncoder:
             ModelError: There is no such model, or it is none that scores pairs.
             ConfigError: A setting that this model or this machine cannot follow.
         """
-        device = choose_device(settings.device)
-        dtype = choose_dtype(settings.dtype, device)
         found = resolve(model)
-        folder = transformer_folder(found)
-        network, tokenizer = load_network(found, folder, settings.trust_remote_code)
-        relevant = relevant_label({int(label): str(text) for label, text in network.config.id2label.items()})
-        limit = pair_length(found.name, folder, network, tokenizer, settings.max_length)
-        prompt = query_prompt(found.folder)
-        tokens = PairTokens(tokenizer, max_length=limit, prompt=prompt, model=found.name)
-        place(network, device, dtype)
+        sha256 = fingerprint(found.folder)
+        settings = replace(settings, device=choose_device(settings.device))
+        network, spec, tokenizer, settings = _loaded(found, sha256, settings)
+        limit = spec.max_length(settings.max_length, found.name)
+        relevant = relevant_label({int(label): text for label, text in spec.labels.items()})
+        tokens = PairTokens(
+            tokenizer,
+            pad=spec.pad,
+            with_types=spec.with_types,
+            max_length=limit,
+            model=found.name,
+            prompt=spec.prompt,
+        )
         identity: dict[str, object] = {
             "name": found.name,
-            "sha256": fingerprint(found.folder),
-            "labels": network.config.num_labels,
+            "sha256": sha256,
+            "labels": len(spec.labels),
             "relevant_label": relevant,
             "max_length": limit,
-            "prompt": prompt,
+            "prompt": spec.prompt,
+            "runtime": settings.runtime,
+            "dtype": settings.dtype,
             "path": found.path,
         }
         return cls(
@@ -166,16 +165,19 @@ class CrossEncoder:
         if progress is not None:
             progress(len(pairs) - len(rows))
 
+        # On a CPU nothing is padded, so that a pair has the same bits alone and in any batch.
+        batches = token_batches(lengths, self._budget, same_length=self._network.kind == "cpu")
+        workers = self._network.workers if len(batches) > 1 else 1
+
         def forward(batch: np.ndarray) -> np.ndarray:
-            logits = self._logits([pieces[row] for row in batch])
+            logits = self._logits([pieces[row] for row in batch], alone=workers == 1)
             if progress is not None:
-                progress(int(first[batch].sum()))
+                with self._lock:
+                    progress(int(first[batch].sum()))
             return logits
 
-        # On a CPU nothing is padded, so that a pair has the same bits alone and in any batch.
-        batches = token_batches(lengths, self._budget, same_length=self._kind == "cpu")
         name, limit = str(self.identity["name"]), self._tokens.max_length
-        logits = run_batches(batches, lengths, forward, model=name)
+        logits = run_batches(batches, lengths, forward, model=name, workers=workers)
         owner = np.cumsum(first) - 1  # (m,) the pair of each window
         texts = list(rows)
         require_finite(logits, model=name, what=lambda row: f"the pair {_shown(texts[owner[row]])}")
@@ -202,20 +204,47 @@ class CrossEncoder:
         """
         return self._calibration.probability(scores)
 
-    def _logits(self, pieces: Sequence[Piece]) -> np.ndarray:
+    def _logits(self, pieces: Sequence[Piece], *, alone: bool) -> np.ndarray:
         """Run the network on one batch: (batch,) float32."""
-        torch = load_torch()
-        arrays = self._tokens.batch(pieces)
-        if not self._with_types:
-            del arrays["token_type_ids"]
-        with torch.inference_mode():
-            inputs = {key: torch.from_numpy(value).to(self._network.device) for key, value in arrays.items()}
-            logits = self._network(**inputs).logits.float()  # (batch, labels)
-            if self._relevant is None:
-                scores = logits[:, 0]
-            else:  # log p / (1 - p) of a softmax over two
-                scores = logits[:, self._relevant] - logits[:, 1 - self._relevant]
-            return np.asarray(scores.cpu().numpy())
+        logits = self._network.logits(self._tokens.batch(pieces), alone=alone)
+        if self._relevant is None:
+            return logits[:, 0]
+        return np.asarray(logits[:, self._relevant] - logits[:, 1 - self._relevant])  # log p / (1 - p) of a softmax
+
+
+def _loaded(
+    found: ResolvedModel, sha256: str, settings: RerankSettings
+) -> tuple[PairNetwork, PairSpec, Any, RerankSettings]:
+    """Load a network for the runtime that fits, and its tokenizer; the settings say which runtime and number format.
+
+    Raises:
+        ModelError: It cannot be loaded, or not by the runtime that is asked for.
+        ConfigError: Settings that contradict each other.
+    """
+    if prefers_openvino(
+        settings.runtime,
+        device=settings.device,
+        dtype=settings.dtype,
+        folder=found.folder,
+        trust_remote_code=settings.trust_remote_code,
+    ):
+        from retrieval.cross_graph import load_cross_graph
+
+        try:
+            graph = load_cross_graph(found, sha256=sha256, dtype=settings.dtype)
+            return graph, graph.spec, graph.tokenizer, replace(settings, runtime="openvino", dtype=graph.dtype)
+        except ModelError as error:
+            if settings.runtime == "openvino":
+                raise
+            logger.warning("%s; torch runs it (--runtime torch ends this note)", error)
+    from retrieval.cross_model import TorchPairs, load_network, pair_spec, place, transformer_folder
+
+    settings = replace(settings, runtime="torch", dtype=choose_dtype(settings.dtype, settings.device))
+    folder = transformer_folder(found)
+    network, tokenizer = load_network(found, folder, settings.trust_remote_code)
+    place(network, settings.device, settings.dtype)
+    spec = pair_spec(found, folder, network, tokenizer)
+    return TorchPairs(network, with_types=spec.with_types), spec, bare_tokenizer(tokenizer, found.name), settings
 
 
 def relevant_label(names: Mapping[int, str]) -> int | None:

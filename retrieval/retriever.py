@@ -82,6 +82,7 @@ class Retriever:
         mode: Mode = "auto",
         device: str = "auto",
         dtype: str = "auto",
+        runtime: str = "auto",
         trust_remote_code: bool = False,
         verify: bool = False,
     ) -> Retriever:
@@ -99,6 +100,7 @@ class Retriever:
                 encoder), hybrid (by both), or auto: hybrid where the index has a keyword part, else dense.
             device: auto, cpu, cuda or mps.
             dtype: auto, float32, bfloat16 or float16.
+            runtime: auto, torch or openvino: what runs the models.
             trust_remote_code: Run Python code that comes with a model.
             verify: Hash every file of the index, also large ones.
 
@@ -108,6 +110,7 @@ class Retriever:
             IndexMismatchError: Another model than the index's.
             ModelError: A model cannot be found or loaded.
         """
+        running: Any = {"device": device, "dtype": dtype, "runtime": runtime, "trust_remote_code": trust_remote_code}
         index = Index.open(path, verify=verify)
         if encoder is None and mode != "lexical":
             _check_identity(index, model)
@@ -118,9 +121,9 @@ class Retriever:
         if isinstance(reranker, str | Path):
             from retrieval.reranker import CrossEncoder, RerankSettings
 
-            settings = RerankSettings(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+            settings = RerankSettings(**running)
             reranker = CrossEncoder.load(reranker, settings=settings)
-        run = EncoderSettings(device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+        run = EncoderSettings(**running)
         return cls(index, encoder=encoder, model=model, reranker=reranker, mode=mode, run=run)
 
     @property

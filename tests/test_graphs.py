@@ -17,7 +17,8 @@ from tiny import FAMILIES
 from retrieval import graphs
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, ModelError
-from retrieval.models import fingerprint, resolve
+from retrieval.models import DEFAULT_RERANKER, default_reranker, fingerprint, resolve
+from retrieval.reranker import CrossEncoder, RerankSettings
 
 pytest.importorskip("openvino")
 
@@ -229,3 +230,59 @@ def test_facts_are_plain(tiny: Any) -> None:
     facts = json.loads((cached.folder / "graph.json").read_text())
     assert facts["agreement"]["float32"] > 0.99999
     assert set(facts["files"]) == {"model.xml", "model.bin", "tokenizer.json"}
+
+
+def test_graphs_that_were_not_used_for_longest_go(tiny: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_KEPT", 2)
+    for name in ("mean", "cls"):
+        encoder(tiny(name))
+    folders = {name: graphs.Cached("bi-encoder", fingerprint(tiny(name))).folder for name in ("mean", "cls", "other")}
+    os.utime(folders["cls"] / "graph.json", (1, 1))
+    encoder(tiny("other"))
+    assert {name for name, folder in folders.items() if folder.exists()} == {"mean", "other"}
+
+
+# cross-encoders
+
+PAIRS = [(query, passage) for query in ("which metal", "a ferry over the strait") for passage in TEXTS]
+
+
+def reranker(folder: Path | str, **settings: Any) -> CrossEncoder:
+    return CrossEncoder.load(folder, settings=RerankSettings(**{"runtime": "openvino", **settings}))
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "cross1", "cross2"])
+def test_logits_are_those_of_torch(family: str, tiny: Any, tmp_path: Path) -> None:
+    folder = tiny(family)
+    if family in FAMILIES:
+        import torch
+        from transformers import AutoConfig, AutoModelForSequenceClassification
+
+        folder = Path(shutil.copytree(folder, tmp_path / "cross"))
+        torch.manual_seed(7)
+        config = AutoConfig.from_pretrained(folder, num_labels=1, initializer_range=0.3)
+        AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    pairs = [*PAIRS, ("which metal", " ".join(TEXTS * 20))]
+    ours, torch_model = reranker(folder, dtype="float32"), reranker(folder, runtime="torch")
+    np.testing.assert_allclose(ours.score(pairs), torch_model.score(pairs), atol=2e-5)
+    assert {**ours.identity, "runtime": "torch"} == torch_model.identity
+    with pytest.raises(ConfigError, match=r"reads at most 12[89] tokens"):
+        reranker(folder, max_length=1000)
+
+
+def test_the_default_reranker_in_any_batch_and_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # of the fixture that hides it
+    if default_reranker() is None:
+        pytest.skip("no default reranker in this checkout")
+    ours, torch_model = reranker(DEFAULT_RERANKER), reranker(DEFAULT_RERANKER, runtime="torch")
+    scores = ours.score(PAIRS)
+    assert [ours.score([pair])[0] for pair in PAIRS] == scores.tolist()
+    np.testing.assert_allclose(scores, torch_model.score(PAIRS), atol=0.05)
+    code = (
+        "import sys; from retrieval.reranker import CrossEncoder\n"
+        f"scores = CrossEncoder.load({DEFAULT_RERANKER!r}).score([('which metal', 'copper')])\n"
+        "heavy = {'torch', 'transformers', 'sentence_transformers', 'openvino_telemetry', 'ranx'}\n"
+        "print(sorted(name for name in heavy if sys.modules.get(name)), scores.shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[] (1,)\n", "")

@@ -166,7 +166,7 @@ def test_windows_cover_a_passage_and_fit(tiny):
     from retrieval.pairs import PairTokens
 
     tokenizer = AutoTokenizer.from_pretrained(tiny("bert"))
-    tokens = PairTokens(tokenizer, max_length=20, model="bert")
+    tokens = PairTokens.of(tokenizer, max_length=20, model="bert")
     query, passage = "copper", " ".join(makers.SENTENCES)
     wanted = tokenizer(passage, add_special_tokens=False, verbose=False)["input_ids"]
     pieces, cut = tokens.pieces([(query, passage), ("b", "a")])
@@ -200,7 +200,7 @@ def test_a_query_is_cut_no_further_than_it_must(tiny):
     from retrieval.pairs import PairTokens
 
     tokenizer = AutoTokenizer.from_pretrained(tiny("cross1"))
-    tokens = PairTokens(tokenizer, max_length=43, model="cross1")  # room for 40 tokens
+    tokens = PairTokens.of(tokenizer, max_length=43, model="cross1")  # room for 40 tokens
 
     def zeros(n: int) -> str:
         return " ".join("0" * n)

@@ -51,7 +51,7 @@ def made(count: int, negatives: int = 5) -> list[Example]:
 def batches_of(lists: list[TextList], folder: Path, **changes: Any) -> ListBatches:
     start = start_classifier(resolve(folder))
     asked = {"steps": 3, "size": 2, "negatives": 9, "windows": 1, "seed": 0, "max_length": start.max_length} | changes
-    tokens = PairTokens(
+    tokens = PairTokens.of(
         start.tokenizer, max_length=asked.pop("max_length"), model="tiny", prompt=asked.pop("prompt", "")
     )
     return ListBatches(lists, tokens, **asked)

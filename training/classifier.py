@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrieval.cross_model import pair_length, query_prompt
+from retrieval.cross_model import pair_spec
 from retrieval.errors import ConfigError, ModelError
 from retrieval.models import ResolvedModel
 from retrieval.runtime import load_torch, quiet_loading
@@ -80,7 +80,8 @@ def start_classifier(
                 ignore_mismatched_sizes=not kept,
                 **common,
             )
-            limit = pair_length(found.name, folder, network, tokenizer, max_length)
+            spec = pair_spec(found, folder, network, tokenizer)
+            limit = spec.max_length(max_length, found.name)
     except (ConfigError, ModelError):
         raise
     except Exception as error:  # of any type: the tokenizers library raises plain Exceptions
@@ -90,7 +91,7 @@ def start_classifier(
     if missing:
         raise ModelError(f"model {found.name} has no weights for {min(missing)}; get the model again")
     if prompt is None:
-        prompt = query_prompt(found.folder) if trained else ""
+        prompt = spec.prompt if trained else ""
     return Classifier(network=network, tokenizer=tokenizer, max_length=limit, prompt=prompt)
 
 

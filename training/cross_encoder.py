@@ -136,7 +136,7 @@ def train_cross_encoder(
         start = _start(found, settings, device)
         batches = ListBatches(
             lists,
-            PairTokens(start.tokenizer, max_length=start.max_length, prompt=start.prompt, model=found.name),
+            PairTokens.of(start.tokenizer, max_length=start.max_length, prompt=start.prompt, model=found.name),
             steps=settings.steps(len(lists)),
             size=settings.batch_rows(len(lists)),
             negatives=settings.negatives,
@@ -246,7 +246,9 @@ def _ranking(development: Sequence[Example], settings: CrossEncoderTraining) -> 
 
 def _scores(folder: Path, examples: Sequence[Example], settings: CrossEncoderTraining) -> np.ndarray:
     """Scores of all texts, example by example, the positives first, as they are served: (n,) float32."""
-    serving = RerankSettings(device=settings.device, trust_remote_code=settings.trust_remote_code)
+    serving = RerankSettings(
+        device=settings.device, runtime="torch", trust_remote_code=settings.trust_remote_code
+    )  # a checkpoint is not converted
     reranker = CrossEncoder.load(folder, settings=serving)
     return reranker.score([(one.query, text) for one in examples for text in one.positives + one.negatives])
 

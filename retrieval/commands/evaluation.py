@@ -131,7 +131,7 @@ def evaluate_command(qrels: str | None, run: str | None, index: str | None, form
 _MODES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("QRELS", "RUN"): (
         *("split", "layout", "k", "mode", "model", "reranker", "rerank_depth", "output_run", "run_tag"),
-        *("device", "dtype", "trust_remote_code"),
+        *("device", "dtype", "runtime", "trust_remote_code"),
     ),
     ("--index", "--benchmark"): (),
     ("QRELS", "--index", "--queries"): ("split", "layout"),

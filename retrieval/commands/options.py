@@ -34,6 +34,12 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 DEVICE = together(
     click.option("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps.", show_default=True),
     click.option("--dtype", default="auto", help="auto, float32, bfloat16 or float16.", show_default=True),
+    click.option(
+        "--runtime",
+        default="auto",
+        help="auto, torch or openvino; auto takes OpenVINO on a CPU for models of 16 MiB and more.",
+        show_default=True,
+    ),
     click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."),
 )
 FIELDS = together(
@@ -109,7 +115,7 @@ def open_retriever(index: str, options: Mapping[str, Any]) -> Retriever:
         model=options["model"],
         reranker=None if wanted == "none" else wanted,
         mode=options["mode"],
-        **{name: options[name] for name in ("device", "dtype", "trust_remote_code")},
+        **{name: options[name] for name in ("device", "dtype", "runtime", "trust_remote_code")},
     )
     if wanted == AUTO and retriever.reranker is None and (reason := choose_reranker(retriever.index).reason):
         say(

@@ -1,0 +1,144 @@
+"""A cross-encoder run by OpenVINO."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from retrieval.cross_model import TorchPairs, load_network, pair_spec, transformer_folder
+from retrieval.errors import ModelError
+from retrieval.graphs import Cached, Graph, Probe, forked
+from retrieval.models import ResolvedModel
+from retrieval.pairs import PairSpec, PairTokens
+from retrieval.runtime import load_torch
+from retrieval.texts import bare_tokenizer
+
+_PROBE = ("how far did the lake rise?", "Measured at 6:40 a.m., the Überlauf of lake 七 rose by 12.5 cm # metres")
+_PROBE_WORDS = (4, 0, 1, 9, 60, 200, 500)  # of the passage; beyond any local attention
+
+logger = logging.getLogger(__name__)
+
+
+class PairGraph:
+    """A cross-encoder whose network is an OpenVINO graph; see `pairs.PairNetwork`.
+
+    Attributes:
+        spec: What is known of the model.
+        tokenizer: Of the tokenizers package.
+        dtype: The number format in which it computes.
+    """
+
+    kind = "cpu"
+
+    def __init__(
+        self,
+        graph: Graph,
+        spec: PairSpec,
+        tokenizer: Any,
+        *,
+        dtype: str,
+        inputs: Sequence[str],
+        torch: Callable[[], TorchPairs],
+    ) -> None:
+        """Use ``load_cross_graph``.
+
+        Args:
+            graph: The network.
+            spec: See above.
+            tokenizer: See above.
+            dtype: See above.
+            inputs: Names of the inputs that it reads.
+            torch: Loads the same network for torch, where a forked process needs it.
+        """
+        self.spec, self.tokenizer, self.dtype = spec, tokenizer, dtype
+        self._graph, self._inputs = graph, tuple(inputs)
+        self._torch = functools.cache(torch)
+
+    @property
+    def workers(self) -> int:
+        """See `PairNetwork`."""
+        return 1 if forked() else self._graph.streams
+
+    def logits(self, inputs: Mapping[str, np.ndarray], *, alone: bool = True) -> np.ndarray:
+        """See `PairNetwork`."""
+        if forked():
+            return self._torch().logits(inputs)
+        return self._graph.run({name: inputs[name] for name in self._inputs}, alone=alone)
+
+
+def load_cross_graph(found: ResolvedModel, *, sha256: str, dtype: str) -> PairGraph:
+    """Load a cross-encoder's graph from the cache; the first time it is made, from the model loaded by torch.
+
+    Args:
+        found: The model's folder.
+        sha256: Its fingerprint.
+        dtype: auto, float32 or bfloat16.
+
+    Raises:
+        ModelError: The model cannot be loaded, or not run by OpenVINO.
+    """
+    cached = Cached("cross-encoder", sha256)
+    try:
+        if not cached.facts:
+            logger.info("converting %s for OpenVINO, once", found.name)
+            _convert(cached, found)
+        if "refused" in cached.facts:
+            raise ModelError(cached.facts["refused"])
+        dtype = cached.dtype(dtype)
+    except (ModelError, OSError) as error:
+        raise ModelError(f"model {found.name} is not run by OpenVINO: {error}") from error
+    spec = PairSpec(**cached.facts["spec"])
+    return PairGraph(
+        cached.graph(dtype),
+        spec,
+        cached.tokenizer(),
+        dtype=dtype,
+        inputs=cached.facts["inputs"],
+        torch=lambda: TorchPairs(_in_torch(found)[0], with_types=spec.with_types),
+    )
+
+
+def _in_torch(found: ResolvedModel) -> tuple[Any, Any]:
+    """Network and tokenizer, loaded for torch on the CPU."""
+    return load_network(found, transformer_folder(found), False)
+
+
+def _convert(cached: Cached, found: ResolvedModel) -> None:
+    """Make the graph of a model.
+
+    Raises:
+        ModelError: It cannot be loaded, or not be converted.
+        OSError: The cache cannot be written.
+    """
+    torch = load_torch()
+    network, tokenizer = _in_torch(found)
+    spec = pair_spec(found, transformer_folder(found), network, tokenizer)
+    plain = TorchPairs(network, with_types=spec.with_types)
+    inputs = [name for name in plain.inputs if name != "attention_mask"]  # nothing is padded, so there is no mask
+
+    class Whole(torch.nn.Module):  # type: ignore[name-defined,misc]
+        """The network over pairs without padding."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, input_ids: Any, token_type_ids: Any = None) -> Any:
+            types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            return self.network(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **types).logits
+
+    tokens = PairTokens.of(tokenizer, max_length=spec.limit, model=found.name, prompt=spec.prompt)
+    probes = []
+    for words in _PROBE_WORDS:
+        query, passage = _PROBE
+        text = " ".join(np.resize(passage.split(), words))
+        pieces, _ = tokens.pieces([(query, text)])
+        batch = tokens.batch([pieces[0], pieces[0]])
+        batch["input_ids"][1] = np.roll(batch["input_ids"][1], 1)
+        probes.append(Probe(inputs={name: batch[name] for name in inputs}, output=plain.logits(batch)))
+    facts = {"spec": spec.to_dict(), "inputs": inputs}
+    cached.convert(Whole().eval(), probes, bare_tokenizer(tokenizer, found.name), facts, per_row=False)
