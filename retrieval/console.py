@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from retrieval.indexing import BuildReport, Progress
 from retrieval.ranking import Hit, Span
 from retrieval.units import CODE_KINDS
 
 if TYPE_CHECKING:
     from retrieval.eval.mining import MiningReport
+    from retrieval.indexing import BuildReport, Progress
 
 _SNIPPET = 240  # characters of a passage in a table
 _CODE_LINES = 8  # of a passage that is code
