@@ -6,14 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.errors import ConfigError, DataError
-from retrieval.records import DocumentSettings
 from retrieval.tables import ID_NAMES
+
+if TYPE_CHECKING:
+    from retrieval.records import DocumentSettings
 
 _BATCH_ROWS = 4096
 
