@@ -36,27 +36,22 @@ class PairGraph:
 
     def __init__(
         self,
+        cached: Cached,
         graph: Graph,
-        spec: PairSpec,
-        tokenizer: Any,
         *,
         dtype: str,
-        inputs: Sequence[str],
         torch: Callable[[], TorchPairs],
     ) -> None:
         """Use ``load_cross_graph``.
 
         Args:
+            cached: Its folder in the cache.
             graph: The network.
-            spec: See above.
-            tokenizer: See above.
             dtype: See above.
-            inputs: Names of the inputs that it reads.
             torch: Loads the same network for torch, where a forked process needs it.
         """
-        self.spec, self.tokenizer, self.dtype = spec, tokenizer, dtype
-        self._graph, self._inputs = graph, tuple(inputs)
-        self._torch = functools.cache(torch)
+        self.spec, self.tokenizer, self.dtype = PairSpec(**cached.facts["spec"]), cached.tokenizer(), dtype
+        self._cached, self._graph, self._torch = cached, graph, torch
 
     @property
     def workers(self) -> int:
@@ -67,7 +62,19 @@ class PairGraph:
         """See `PairNetwork`."""
         if forked():
             return self._torch().logits(inputs)
-        return self._graph.run({name: inputs[name] for name in self._inputs}, alone=alone)
+        return self._graph.run(self._read(inputs), alone=alone)
+
+    def quantised(self, samples: Sequence[Mapping[str, np.ndarray]], key: str) -> PairGraph:
+        """See `PairNetwork`, and `graphs.Cached.quantised`."""
+        try:
+            graph = self._cached.quantised(key, [self._read(one) for one in samples], per_row=False)
+        except (ModelError, OSError) as error:
+            raise ModelError(f"the reranker is not run in int8: {error}") from error
+        return PairGraph(self._cached, graph, dtype="int8", torch=self._torch)
+
+    def _read(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The inputs that the network reads."""
+        return {name: inputs[name] for name in self._cached.facts["inputs"]}
 
 
 def load_cross_graph(found: ResolvedModel, *, sha256: str, dtype: str) -> PairGraph:
@@ -76,7 +83,7 @@ def load_cross_graph(found: ResolvedModel, *, sha256: str, dtype: str) -> PairGr
     Args:
         found: The model's folder.
         sha256: Its fingerprint.
-        dtype: auto, float32 or bfloat16.
+        dtype: auto, float32 or bfloat16; int8 as auto, see ``PairGraph.quantised``.
 
     Raises:
         ModelError: The model cannot be loaded, or not run by OpenVINO.
@@ -91,15 +98,9 @@ def load_cross_graph(found: ResolvedModel, *, sha256: str, dtype: str) -> PairGr
         dtype = cached.dtype(dtype)
     except (ModelError, OSError) as error:
         raise ModelError(f"model {found.name} is not run by OpenVINO: {error}") from error
-    spec = PairSpec(**cached.facts["spec"])
-    return PairGraph(
-        cached.graph(dtype),
-        spec,
-        cached.tokenizer(),
-        dtype=dtype,
-        inputs=cached.facts["inputs"],
-        torch=lambda: TorchPairs(_in_torch(found)[0], with_types=spec.with_types),
-    )
+    typed = bool(cached.facts["spec"]["with_types"])
+    torch = functools.cache(lambda: TorchPairs(_in_torch(found)[0], with_types=typed))
+    return PairGraph(cached, cached.graph(dtype), dtype=dtype, torch=torch)
 
 
 def _in_torch(found: ResolvedModel) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from retrieval.errors import ModelError
 from retrieval.models import ResolvedModel
-from retrieval.pairs import PairSpec
+from retrieval.pairs import PairNetwork, PairSpec
 from retrieval.runtime import load_torch, quiet_loading
 
 _ROWS = 16  # a matrix product of fewer rows, or of an odd number by one column, rounds differently
@@ -132,6 +132,10 @@ class TorchPairs:
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(inputs[name]).to(self._network.device) for name in self.inputs}
             return np.asarray(self._network(**tensors).logits.float().cpu().numpy())
+
+    def quantised(self, samples: Sequence[Mapping[str, np.ndarray]], key: str) -> PairNetwork:
+        """Not by torch."""
+        raise NotImplementedError
 
 
 def _positions(network: Any) -> int:

@@ -5,6 +5,7 @@ the model's own modules (transformer, pooling, dense, normalise) do the rest.
 """
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,8 +43,11 @@ class EncoderSettings:
         max_length: Tokens of one input, special tokens included; at most what the model takes.
         batch_tokens: Tokens of one batch, padding included.
         device: auto, cpu, cuda, cuda:N or mps.
-        dtype: auto, float32, bfloat16 or float16; auto is bfloat16 on CUDA and, with OpenVINO, on processors that
-            have it, else float32.
+        dtype: auto, float32, bfloat16, float16 or int8; auto is bfloat16 on CUDA and, with OpenVINO, on processors
+            that have it, else float32. int8, with OpenVINO, is of documents: ranges of numbers are taken from some of
+            the first ones; queries are encoded as under auto.
+        calibration: With int8, names what was taken from documents: the same name, on one machine, encodes all the
+            same. None: the documents do.
         runtime: auto, torch or openvino; auto is openvino on a CPU, where it is installed, for models of 16 MiB and
             more that agree with torch in it.
         on_long: What happens to a document beyond ``max_length``: window, truncate or error.
@@ -59,6 +63,7 @@ class EncoderSettings:
     device: str = "auto"
     dtype: str = "auto"
     runtime: str = "auto"
+    calibration: str | None = None
     on_long: Literal["window", "truncate", "error"] = "window"
     overlap: int | None = None
     trust_remote_code: bool = False
@@ -121,6 +126,8 @@ class BiEncoder:
         """
         self.notices: Counter[str] = Counter()
         self._model = model
+        self._quantised: TextModel | None = None
+        self._lock = threading.Lock()  # of the quantised model
         self.settings = settings = _completed(settings, model)
         self._limit = (settings.max_length or 0) - model.spec.frame.size  # tokens of the text itself
         self._check_prompts()
@@ -138,6 +145,7 @@ class BiEncoder:
             "normalize": self.metric == "cosine",
             "runtime": settings.runtime,
             "dtype": settings.dtype,
+            "calibration": settings.calibration,
             "path": path,
         }
 
@@ -186,7 +194,11 @@ class BiEncoder:
             self._tokenize_documents(passages, start, titles[start : start + _SLICE], texts[start : start + _SLICE])
         prompt = self.settings.document_prompt or ""
         vectors = self._embed(
-            passages.tokens, prompt, lambda row: f"document {passages.parent[row] + 1} of the call", progress
+            self._for_documents(passages.tokens),
+            passages.tokens,
+            prompt,
+            lambda row: f"document {passages.parent[row] + 1} of the call",
+            progress,
         )
         return PassageVectors(
             parent=np.array(passages.parent, dtype=np.int64),
@@ -218,6 +230,7 @@ class BiEncoder:
             self.notices["queries_truncated"] += cut
             logger.warning("%d of %d queries were cut at %d tokens", cut, len(texts), self.settings.max_length)
         return self._embed(
+            self._model,
             [one[: self._limit] for one in tokens],
             prompt,
             lambda row: f"query {row + 1}, {texts[row][:40]!r}",
@@ -312,8 +325,23 @@ class BiEncoder:
                     f"special tokens and {size} of the prompt {prompt!r} must leave room for the text"
                 )
 
+    def _for_documents(self, tokens: Sequence[np.ndarray]) -> TextModel:
+        """The model that encodes documents; in int8, made with the first ones.
+
+        Raises:
+            MissingDependencyError: NNCF is not installed.
+            ModelError: It cannot be quantised.
+        """
+        if self.settings.dtype != "int8" or not tokens:
+            return self._model
+        with self._lock:
+            if self._quantised is None:
+                self._quantised = self._model.quantised(tokens, self.settings.calibration)
+            return self._quantised
+
     def _embed(
         self,
+        model: TextModel,
         tokens: Sequence[np.ndarray],
         prompt: str,
         what: Callable[[int], str],
@@ -322,6 +350,7 @@ class BiEncoder:
         """Vectors of token sequences, equal ones encoded once.
 
         Args:
+            model: What encodes them.
             tokens: Token ids without special tokens, each (length,) int32.
             prompt: The prompt that all of them start with.
             what: Names a sequence, for messages.
@@ -342,10 +371,10 @@ class BiEncoder:
         batches = token_batches(lengths, self.settings.batch_tokens or 1, same_length=on_cpu)
         # as sentence-transformers measures it: what stands before the text when the prompt is tokenised alone
         skipped = len(self._model.spec.frame.before) + len(self._encode_batch([prompt])[0].ids) if prompt else 0
-        workers = self._model.workers if len(batches) > 1 else 1
+        workers = model.workers if len(batches) > 1 else 1
 
         def forward(some: np.ndarray) -> np.ndarray:
-            return self._model.forward([unique[row] for row in some], prompt_length=skipped, alone=workers == 1)
+            return model.forward([unique[row] for row in some], prompt_length=skipped, alone=workers == 1)
 
         vectors = run_batches(batches, lengths, forward, model=self._model.name, progress=progress, workers=workers)
         if self.metric == "cosine":
@@ -373,7 +402,8 @@ def _loaded(resolved: ResolvedModel, sha256: str, settings: EncoderSettings) -> 
 
         try:
             graph, dtype = load_sentence_graph(resolved, sha256=sha256, pooling=settings.pooling, dtype=settings.dtype)
-            return graph, replace(settings, runtime="openvino", dtype=dtype)
+            exact = settings.dtype != "int8"
+            return graph, replace(settings, runtime="openvino", dtype=dtype if exact else "int8")
         except ModelError as error:
             if settings.runtime == "openvino":
                 raise

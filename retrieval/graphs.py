@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import json
 import logging
 import math
@@ -31,7 +32,10 @@ from retrieval.runtime import load_torch, quiet_loading
 _FORMAT = 1  # of a folder in the cache, and of how graphs are made
 _FACTS = "graph.json"
 _KEPT = 16  # graphs in the cache; those that were not used for longest go
-_LEAST_AGREEMENT = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.99}
+_LEAST_AGREEMENT = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.95}
+_HEAD = 2  # matrix products of a classification head, of every family: in int8 they spoil what the others found
+CALIBRATION = 32
+"""How many inputs a quantisation looks at; twice as many were not better."""
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}  # int8: of what was not quantised
 
 _PROCESS = os.getpid()
@@ -175,14 +179,14 @@ class Cached:
         """Say in what format the graph computes where `wanted` is asked for.
 
         Returns:
-            `wanted`; for auto bfloat16, if this processor has it and the graph agrees with its model in it.
+            `wanted`; for auto and int8 bfloat16, if this processor has it and the graph agrees with its model in it.
 
         Raises:
             ModelError: The graph does not agree with its model in this format.
         """
         bfloat16 = self.facts["agreement"].get("bfloat16", 0.0)
         sound = bfloat16 >= _LEAST_AGREEMENT["bfloat16"]
-        if wanted == "auto":
+        if wanted in ("auto", "int8"):  # int8: until there are texts to quantise it with
             return "bfloat16" if sound and has_bfloat16() else "float32"
         if wanted == "bfloat16" and not sound:
             raise ModelError(f"in bfloat16 it does not agree with torch ({bfloat16:.4f}); use float32")
@@ -210,7 +214,7 @@ class Cached:
             _trace(module, probes[0].inputs, work / "model.xml")
             agreement = {}
             for dtype in ("float32", *(["bfloat16"] if has_bfloat16() else [])):
-                agreement[dtype] = _agreement(Graph(work / "model.xml", dtype), probes, per_row)
+                agreement[dtype] = min(_agreements(Graph(work / "model.xml", dtype), probes, per_row))
             if not agreement["float32"] >= _LEAST_AGREEMENT["float32"]:
                 raise ModelError(f"its OpenVINO graph does not agree with torch ({agreement['float32']:.4f})")
             tokenizer.save(str(work / "tokenizer.json"))
@@ -223,6 +227,44 @@ class Cached:
             raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def quantised(self, key: str, samples: Sequence[Mapping[str, np.ndarray]], *, per_row: bool) -> Graph:
+        """Return the graph in 8-bit integers, from the cache; the first time it is made.
+
+        Its ranges of numbers are those that occur in some inputs, so these decide what it computes, in the last digits.
+
+        Args:
+            key: Names the quantisation; the same key gives the same graph, whatever the samples.
+            samples: Inputs of one text each, about `CALIBRATION` of them.
+            per_row: As in `convert`.
+
+        Raises:
+            MissingDependencyError: NNCF is not installed.
+            ModelError: It cannot be made, or does not agree with the graph in float32.
+        """
+        name = f"int8-{key}"
+        file, facts = self.folder / f"{name}.xml", self.folder / f"{name}.json"
+        try:
+            sizes: dict[str, int] = json.loads(facts.read_text(encoding="utf-8"))
+            if sizes and all((self.folder / part).stat().st_size == size for part, size in sizes.items()):
+                return Graph(file, "int8")
+        except (OSError, ValueError, AttributeError):
+            pass
+        logger.info("making an 8-bit graph from %d texts", len(samples))
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=self.folder.parent) as place:
+            work = Path(place) / f"{name}.xml"
+            _quantise(self.folder / "model.xml", samples, work, exact=0 if per_row else _HEAD)
+            wanted = self.graph("float32")
+            probes = [Probe(inputs=one, output=wanted.run(one, alone=True)) for one in samples]
+            agreement = float(np.mean(_agreements(Graph(work, "int8"), probes, per_row)))
+            if not agreement >= _LEAST_AGREEMENT["int8"]:
+                raise ModelError(f"in int8 it does not agree with float32 ({agreement:.4f}); use auto")
+            sizes = {path.name: path.stat().st_size for path in sorted(Path(place).iterdir())}
+            for part in sizes:
+                (Path(place) / part).replace(self.folder / part)
+            work.with_suffix(".json").write_text(json.dumps(sizes), encoding="utf-8")
+            work.with_suffix(".json").replace(facts)
+        return Graph(file, "int8")
 
     def _publish(self, work: Path, facts: dict[str, Any]) -> None:
         """Give a finished folder its name; another process may have been faster with the same."""
@@ -265,7 +307,43 @@ def _trace(module: Any, inputs: Mapping[str, np.ndarray], file: Path) -> None:
         raise ModelError(f"it cannot be converted to OpenVINO ({reason})") from error
 
 
-def _agreement(graph: Graph, probes: Sequence[Probe], per_row: bool) -> float:
+def _quantise(graph: Path, samples: Sequence[Mapping[str, np.ndarray]], file: Path, *, exact: int) -> None:
+    """Write a graph in 8-bit integers, by NNCF's post-training quantisation, but for the last `exact` products.
+
+    Raises:
+        MissingDependencyError: NNCF is not installed.
+        ModelError: It cannot be made.
+    """
+    runtime = openvino()  # before NNCF, which would import it with its telemetry
+    try:
+        import nncf
+    except ImportError as error:
+        raise MissingDependencyError('int8 needs NNCF: pip install "retrieve-rerank[int8]"') from error
+    chatter, level = logging.getLogger("nncf"), logging.getLogger("nncf").level
+    try:
+        chatter.setLevel(logging.ERROR)
+        network = _core().read_model(str(graph))
+        products = [node.get_friendly_name() for node in network.get_ordered_ops() if node.get_type_name() == "MatMul"]
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # bars
+            warnings.simplefilter("ignore")
+            made = nncf.quantize(
+                network,
+                nncf.Dataset(samples, dict),
+                preset=nncf.QuantizationPreset.MIXED,
+                model_type=nncf.ModelType.TRANSFORMER,
+                subset_size=len(samples),
+                ignored_scope=nncf.IgnoredScope(names=products[-exact:]) if exact else None,
+                advanced_parameters=nncf.AdvancedQuantizationParameters(disable_bias_correction=True),
+            )
+        runtime.save_model(made, str(file), compress_to_fp16=False)
+    except Exception as error:  # of any type, as with tracing
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ModelError(f"it cannot be quantised ({reason})") from error
+    finally:
+        chatter.setLevel(level)
+
+
+def _agreements(graph: Graph, probes: Sequence[Probe], per_row: bool) -> list[float]:
     """How well a graph agrees with its module: 1 - |a - b|^2 / 2 |b|^2, at most 1; of unit vectors, their cosine."""
     found: list[float] = []
     pairs = [(graph.run(probe.inputs, alone=True), probe.output) for probe in probes]
@@ -275,4 +353,4 @@ def _agreement(graph: Graph, probes: Sequence[Probe], per_row: bool) -> float:
         error = ((got.astype(np.float64) - wanted) ** 2).sum(axis=-1)
         size = (wanted.astype(np.float64) ** 2).sum(axis=-1)
         found += list(1 - error / np.maximum(2 * size, 1e-12))
-    return min((float(one) if np.isfinite(one) else -1.0) for one in found)
+    return [float(one) if np.isfinite(one) else -1.0 for one in found]

@@ -98,6 +98,18 @@ class PairNetwork(Protocol):
             (batch, labels) float32.
         """
 
+    def quantised(self, samples: Sequence[Mapping[str, np.ndarray]], key: str) -> PairNetwork:
+        """Return the network in 8-bit integers, its ranges of numbers taken from some inputs; OpenVINO only.
+
+        Args:
+            samples: Inputs of one pair each.
+            key: Names the quantisation: the same key gives the same network, whatever the inputs.
+
+        Raises:
+            MissingDependencyError: NNCF is not installed.
+            ModelError: It cannot be made.
+        """
+
 
 class PairTokens:
     """A tokenizer's way to put a pair into one sequence.

@@ -29,6 +29,7 @@ from retrieval.texts import bare_tokenizer
 logger = logging.getLogger(__name__)
 
 _BUDGETS = {"cpu": 4_096, "cuda": 65_536, "mps": 16_384}  # tokens a batch
+_CALIBRATION = 32  # pairs that decide the ranges of numbers of an int8 network
 _NEGATIVE = {"not", "non", "no", "irrelevant", "nonrelevant", "unrelated", "false", "negative"}
 
 
@@ -40,8 +41,9 @@ class RerankSettings:
         max_length: Tokens of a pair, special tokens included; None takes the model's own limit.
         batch_tokens: Tokens of a batch, padding included; None chooses by device.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
-        dtype: `auto`, `float32`, `bfloat16` or `float16`, of the layers below the head; scores are float32. As in
-            `EncoderSettings`, like the next.
+        dtype: `auto`, `float32`, `bfloat16`, `float16` or `int8`, of the layers below the head; scores are float32. As
+            in `EncoderSettings`, like the next. int8 takes ranges of numbers from the first 32 pairs or more that are
+            scored in one call on this machine; until then it is `auto`.
         runtime: `auto`, `torch` or `openvino`.
         trust_remote_code: Whether code that comes with the model may run.
     """
@@ -85,11 +87,12 @@ class CrossEncoder:
         self.mixture = mixture or Mixture()
         self.notices: Counter[str] = Counter()
         self._network = network
+        self._quantised = identity.get("dtype") != "int8"  # whether nothing is left to do for it
         self._tokens = tokens
         self._relevant = relevant
         self._calibration = calibration or Calibration()
         self._budget = batch_tokens or _BUDGETS[network.kind]
-        self._lock = threading.Lock()  # of the notices
+        self._lock = threading.RLock()  # of the notices, and of making an int8 network
 
     @classmethod
     def load(cls, model: str | Path, *, settings: RerankSettings = RerankSettings()) -> CrossEncoder:
@@ -165,12 +168,13 @@ class CrossEncoder:
         if progress is not None:
             progress(len(pairs) - len(rows))
 
+        network = self._for(pieces)
         # On a CPU nothing is padded, so that a pair has the same bits alone and in any batch.
-        batches = token_batches(lengths, self._budget, same_length=self._network.kind == "cpu")
-        workers = self._network.workers if len(batches) > 1 else 1
+        batches = token_batches(lengths, self._budget, same_length=network.kind == "cpu")
+        workers = network.workers if len(batches) > 1 else 1
 
         def forward(batch: np.ndarray) -> np.ndarray:
-            logits = self._logits([pieces[row] for row in batch], alone=workers == 1)
+            logits = self._logits(network, [pieces[row] for row in batch], alone=workers == 1)
             if progress is not None:
                 with self._lock:
                     progress(int(first[batch].sum()))
@@ -204,9 +208,19 @@ class CrossEncoder:
         """
         return self._calibration.probability(scores)
 
-    def _logits(self, pieces: Sequence[Piece], *, alone: bool) -> np.ndarray:
+    def _for(self, pieces: Sequence[Piece]) -> PairNetwork:
+        """The network that reads these pairs; in int8, made with the first ones that are enough."""
+        with self._lock:
+            if not self._quantised and len(pieces) >= _CALIBRATION:
+                chosen = [pieces[row] for row in np.linspace(0, len(pieces) - 1, _CALIBRATION).astype(int)]
+                chosen[::2] = [_answered(piece) for piece in chosen[::2]]
+                self._network = self._network.quantised([self._tokens.batch([piece]) for piece in chosen], "pairs")
+                self._quantised = True
+            return self._network
+
+    def _logits(self, network: PairNetwork, pieces: Sequence[Piece], *, alone: bool) -> np.ndarray:
         """Run the network on one batch: (batch,) float32."""
-        logits = self._network.logits(self._tokens.batch(pieces), alone=alone)
+        logits = network.logits(self._tokens.batch(pieces), alone=alone)
         if self._relevant is None:
             return logits[:, 0]
         return np.asarray(logits[:, self._relevant] - logits[:, 1 - self._relevant])  # log p / (1 - p) of a softmax
@@ -232,7 +246,8 @@ def _loaded(
 
         try:
             graph = load_cross_graph(found, sha256=sha256, dtype=settings.dtype)
-            return graph, graph.spec, graph.tokenizer, replace(settings, runtime="openvino", dtype=graph.dtype)
+            dtype = "int8" if settings.dtype == "int8" else graph.dtype
+            return graph, graph.spec, graph.tokenizer, replace(settings, runtime="openvino", dtype=dtype)
         except ModelError as error:
             if settings.runtime == "openvino":
                 raise
@@ -261,6 +276,12 @@ def relevant_label(names: Mapping[int, str]) -> int | None:
         return None
     negative = [label for label, name in names.items() if _NEGATIVE & set(re.findall("[a-z]+", name.lower()))]
     return 1 - negative[0] if len(negative) == 1 else 1
+
+
+def _answered(piece: Piece) -> Piece:
+    """The same passage with its own beginning for a query, so that relevant pairs are looked at too."""
+    size = len(piece.query)
+    return replace(piece, query=np.resize(piece.passage, size)) if len(piece.passage) else piece
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:

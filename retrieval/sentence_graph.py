@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from retrieval.errors import ModelError
-from retrieval.graphs import Cached, Graph, Probe, forked
+from retrieval.graphs import CALIBRATION, Cached, Graph, Probe, forked
 from retrieval.models import ResolvedModel
 from retrieval.runtime import load_torch
 from retrieval.sentence_model import SentenceModel, load_sentence_model
@@ -25,27 +26,24 @@ logger = logging.getLogger(__name__)
 class SentenceGraph(TextModel):
     """A bi-encoder whose network is an OpenVINO graph; batches hold texts of one length."""
 
-    def __init__(
-        self, graph: Graph, dim: int, tokenizer: Any, spec: TextSpec, *, name: str, torch: Callable[[], SentenceModel]
-    ) -> None:
+    def __init__(self, cached: Cached, graph: Graph, *, name: str, torch: Callable[[], SentenceModel]) -> None:
         """Use ``load_sentence_graph``.
 
         Args:
+            cached: Its folder in the cache.
             graph: The network.
-            dim: Length of a vector.
-            tokenizer: See ``TextModel``.
-            spec: See there.
-            name: See there.
+            name: See ``TextModel``.
             torch: Loads the same model for torch, where a forked process needs it.
         """
-        super().__init__(tokenizer, spec, name=name, device="cpu")
-        self._graph, self._dim = graph, dim
-        self._torch = functools.cache(torch)
+        spec = TextSpec.from_dict(cached.facts["spec"])
+        super().__init__(cached.tokenizer(), spec, name=name, device="cpu")
+        self._cached, self._graph = cached, graph
+        self._torch = torch
 
     @property
     def dim(self) -> int:
         """See ``TextModel``."""
-        return self._dim
+        return int(self._cached.facts["dim"])
 
     @property
     def workers(self) -> int:
@@ -58,6 +56,18 @@ class SentenceGraph(TextModel):
             return self._torch().forward(tokens)
         return self._graph.run(_named(self.inputs(tokens)), alone=alone)
 
+    def quantised(self, tokens: Sequence[np.ndarray], key: str | None) -> SentenceGraph:
+        """See ``TextModel``, and ``graphs.Cached.quantised``."""
+        chosen = [tokens[row] for row in np.unique(np.linspace(0, len(tokens) - 1, CALIBRATION).astype(int))]
+        if key is None:
+            key = hashlib.sha256(b"\0".join(one.tobytes() for one in chosen)).hexdigest()[:16]
+        samples = [_named(self.inputs([one])) for one in chosen]
+        try:
+            graph = self._cached.quantised(key, samples, per_row=True)
+        except (ModelError, OSError) as error:
+            raise ModelError(f"model {self.name} is not run in int8: {error}") from error
+        return SentenceGraph(self._cached, graph, name=self.name, torch=self._torch)
+
 
 def load_sentence_graph(
     resolved: ResolvedModel, *, sha256: str, pooling: str | None, dtype: str
@@ -68,7 +78,7 @@ def load_sentence_graph(
         resolved: The model's folder.
         sha256: Its fingerprint.
         pooling: As in ``load_sentence_model``.
-        dtype: auto, float32 or bfloat16.
+        dtype: auto, float32 or bfloat16; int8 as auto, see ``SentenceGraph.quantised``.
 
     Returns:
         The model, and the number format in which it computes.
@@ -86,15 +96,8 @@ def load_sentence_graph(
         dtype = cached.dtype(dtype)
     except (ModelError, OSError) as error:
         raise ModelError(f"model {resolved.name} is not run by OpenVINO: {error}") from error
-    model = SentenceGraph(
-        cached.graph(dtype),
-        cached.facts["dim"],
-        cached.tokenizer(),
-        TextSpec.from_dict(cached.facts["spec"]),
-        name=resolved.name,
-        torch=lambda: _in_torch(resolved, pooling),
-    )
-    return model, dtype
+    torch = functools.cache(lambda: _in_torch(resolved, pooling))
+    return SentenceGraph(cached, cached.graph(dtype), name=resolved.name, torch=torch), dtype
 
 
 def _in_torch(resolved: ResolvedModel, pooling: str | None) -> SentenceModel:

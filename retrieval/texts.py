@@ -120,6 +120,19 @@ class TextModel:
         """
         raise NotImplementedError
 
+    def quantised(self, tokens: Sequence[np.ndarray], key: str | None) -> "TextModel":
+        """Return the model in 8-bit integers, its ranges of numbers taken from some texts; OpenVINO only.
+
+        Args:
+            tokens: (n,) ids of texts, without special tokens; at least one.
+            key: Names the quantisation: the same key gives the same model, whatever the texts. None: the texts do.
+
+        Raises:
+            MissingDependencyError: NNCF is not installed.
+            ModelError: It cannot be made.
+        """
+        raise NotImplementedError
+
 
 def bare_tokenizer(tokenizer: Any, name: str) -> Any:
     """A copy of a fast tokenizer's core (of the tokenizers package), without truncation and padding.

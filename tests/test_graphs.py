@@ -286,3 +286,45 @@ def test_the_default_reranker_in_any_batch_and_without_torch(monkeypatch: pytest
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[] (1,)\n", "")
+
+
+# int8
+
+
+def test_documents_in_int8(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("nncf")
+    words = " ".join(TEXTS).split()
+    texts = [" ".join(words[start : start + 3 + start % 17]) for start in range(20)] * 2
+    exact = encoder(None, dtype="float32").encode_documents([""] * 40, texts).vectors
+    ours = encoder(None, dtype="int8", calibration="test-documents")
+    found = ours.encode_documents([""] * 40, texts).vectors
+    assert 0.98 < (found * exact).sum(axis=1).mean() < 0.99995  # close, and not the same graph
+    assert bits(ours.encode_documents([""], texts[5:6]).vectors) == bits(found[5:6])
+    again = encoder(None, dtype="int8", calibration="test-documents")  # by its name, whatever comes first
+    assert bits(again.encode_documents([""], texts[7:8]).vectors) == bits(found[7:8])
+    assert bits(ours.encode_queries(texts)) == bits(encoder(None).encode_queries(texts))  # queries stay exact
+    assert (ours.identity["dtype"], ours.identity["calibration"]) == ("int8", "test-documents")
+
+
+def test_int8_is_openvinos_alone(tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="dtype int8 needs OpenVINO"):
+        encoder(tiny("mean"), runtime="torch", dtype="int8")
+    with pytest.raises(ConfigError, match="dtype int8 needs OpenVINO"):
+        reranker(tiny("cross1"), runtime="torch", dtype="int8")
+
+
+def test_pairs_in_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nncf")
+    monkeypatch.undo()  # of the fixture that hides the default reranker
+    if default_reranker() is None:
+        pytest.skip("no default reranker in this checkout")
+    ours, exact = reranker(DEFAULT_RERANKER, dtype="int8"), reranker(DEFAULT_RERANKER, dtype="auto")
+    few = [("which metal conducts heat best?", text) for text in TEXTS]
+    assert ours.score(few).tolist() == exact.score(few).tolist()  # too few to take ranges from
+    words = " ".join(TEXTS).split()
+    pairs = [*few, *(("a ferry", " ".join(words[start % 20 : start % 20 + 9 + start // 20])) for start in range(40))]
+    found, expected = ours.score(pairs), exact.score(pairs)
+    assert found.tolist() != expected.tolist()
+    assert np.corrcoef(found, expected)[0, 1] > 0.98
+    assert ours.score(few).tolist() == found[: len(few)].tolist()
+    assert reranker(DEFAULT_RERANKER, dtype="int8").score(pairs).tolist() == found.tolist()

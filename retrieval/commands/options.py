@@ -33,7 +33,7 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 DEVICE = together(
     click.option("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps.", show_default=True),
-    click.option("--dtype", default="auto", help="auto, float32, bfloat16 or float16.", show_default=True),
+    click.option("--dtype", default="auto", help="auto, float32, bfloat16, float16 or int8.", show_default=True),
     click.option(
         "--runtime",
         default="auto",
