@@ -1,5 +1,6 @@
 """OpenVINO: the vectors of torch, the same bits in any company, a cache that heals, no torch once converted."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -20,7 +21,9 @@ from retrieval.errors import ConfigError, ModelError
 from retrieval.models import DEFAULT_RERANKER, default_reranker, fingerprint, resolve
 from retrieval.reranker import CrossEncoder, RerankSettings
 
-pytest.importorskip("openvino")
+if importlib.util.find_spec("openvino") is None:  # not importorskip, which would import it with its telemetry
+    pytest.skip("OpenVINO is not installed", allow_module_level=True)
+needs_nncf = pytest.mark.skipif(importlib.util.find_spec("nncf") is None, reason="NNCF is not installed")
 
 TEXTS = [
     "Copper conducts heat better than iron does.",
@@ -291,8 +294,8 @@ def test_the_default_reranker_in_any_batch_and_without_torch(monkeypatch: pytest
 # int8
 
 
+@needs_nncf
 def test_documents_in_int8(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("nncf")
     words = " ".join(TEXTS).split()
     texts = [" ".join(words[start : start + 3 + start % 17]) for start in range(20)] * 2
     exact = encoder(None, dtype="float32").encode_documents([""] * 40, texts).vectors
@@ -313,8 +316,8 @@ def test_int8_is_openvinos_alone(tiny: Any) -> None:
         reranker(tiny("cross1"), runtime="torch", dtype="int8")
 
 
+@needs_nncf
 def test_pairs_in_int8(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nncf")
     monkeypatch.undo()  # of the fixture that hides the default reranker
     if default_reranker() is None:
         pytest.skip("no default reranker in this checkout")
