@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -164,17 +165,20 @@ def build_index(
     if vectors is not None:
         ready = VectorFile.open(vectors, column=settings.vector_field)
         documents = ready.document_settings(documents)
-        spec = _vector_spec(ready, model, encoder, encoding, settings)
-        source: PassageSource = ReadyPassages(ready, cosine=spec.metric == "cosine")
-    else:
-        encoder = encoder or BiEncoder.load(model, settings=encoding)
-        spec = _encoder_spec(encoder, encoding, settings)
-        source = EncodedPassages(encoder)
-    plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     stream = DocumentStream(_sources(corpus), documents)
     if rejects is not None:
         stream.check_apart(rejects)
     inputs = stream.fingerprint() if vectors is None else _joint(stream.fingerprint(), ready.fingerprint())
+    if vectors is not None:
+        spec = _vector_spec(ready, model, encoder, encoding, settings)
+        source: PassageSource = ReadyPassages(ready, cosine=spec.metric == "cosine")
+    else:
+        if encoding.dtype == "int8" and encoding.calibration is None and inputs is not None:
+            encoding = replace(encoding, calibration=hashlib.sha256(inputs.encode()).hexdigest()[:16])
+        encoder = encoder or BiEncoder.load(model, settings=encoding)
+        spec = _encoder_spec(encoder, encoding, settings)
+        source = EncodedPassages(encoder)
+    plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
         measured = encoder if vectors is None and settings.lexical else None
         return _fill(writer, stream, source, rejects=rejects, progress=progress, balanced_for=measured)

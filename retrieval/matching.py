@@ -150,6 +150,7 @@ def load_encoder(
         max_length=made_with.get("max_length"),
         on_long=manifest.text.get("on_long", "window"),
         overlap=manifest.text.get("overlap"),
+        calibration=made_with.get("calibration"),
     )
     found = find_model(manifest, path, model)
     return BiEncoder.load(found.folder if found.path else found.name, settings=settings)
