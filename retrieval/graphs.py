@@ -86,7 +86,7 @@ class Graph:
         self._file, self._dtype = file, dtype
         self._lock = threading.Lock()
         self._compiled: dict[bool, Any] = {}
-        self._requests = threading.local()
+        self._idle: dict[bool, list[Any]] = {True: [], False: []}  # requests that no call uses now
 
     @property
     def streams(self) -> int:
@@ -103,12 +103,15 @@ class Graph:
         Returns:
             Its output, (batch, ...) float32.
         """
-        name = "alone" if alone else "one of several"
-        requests: dict[str, Any] = self._requests.__dict__
-        if name not in requests:
-            requests[name] = self._network(alone).create_infer_request()
-        outputs = requests[name].infer(dict(inputs), share_inputs=True)
-        return np.array(outputs[0], dtype=np.float32)
+        network, idle = self._network(alone), self._idle[alone]
+        try:
+            request = idle.pop()
+        except IndexError:  # as many as there are calls at once, and no more: each holds memory of its own
+            request = network.create_infer_request()
+        outputs = request.infer(dict(inputs), share_inputs=True)
+        result = np.array(outputs[0], dtype=np.float32)
+        idle.append(request)
+        return result
 
     def _network(self, alone: bool) -> Any:
         with self._lock:
