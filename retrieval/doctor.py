@@ -10,7 +10,9 @@ from retrieval import __version__
 from retrieval.errors import RetrievalError
 from retrieval.models import DEFAULT_MODEL, DEFAULT_RERANKER, default_reranker, resolve
 
-_PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "pyarrow", "numpy", "ranx")
+_PACKAGES = (
+    *("torch", "transformers", "sentence-transformers", "tokenizers", "openvino", "nncf", "pyarrow", "numpy", "ranx"),
+)
 
 
 def examine() -> dict[str, str]:
