@@ -42,6 +42,8 @@ class EncoderSettings:
         document_prompt: Put before each document.
         max_length: Tokens of one input, special tokens included; at most what the model takes.
         batch_tokens: Tokens of one batch, padding included.
+        dim: Length of vectors, of a model that was trained for several (Matryoshka): the first numbers of each are
+            kept, and brought to unit length under cosine.
         device: auto, cpu, cuda, cuda:N or mps.
         dtype: auto, float32, bfloat16, float16 or int8; auto is bfloat16 on CUDA and, with OpenVINO, on processors
             that have it, else float32. int8, with OpenVINO, is of documents: ranges of numbers are taken from some of
@@ -60,6 +62,7 @@ class EncoderSettings:
     document_prompt: str | None = None
     max_length: int | None = None
     batch_tokens: int | None = None
+    dim: int | None = None
     device: str = "auto"
     dtype: str = "auto"
     runtime: str = "auto"
@@ -73,10 +76,10 @@ class EncoderSettings:
             raise ConfigError(f"unknown pooling {self.pooling!r}; expected one of {', '.join(POOLINGS)}")
         if self.on_long not in ("window", "truncate", "error"):
             raise ConfigError(f"on_long is {self.on_long!r}; expected window, truncate or error")
-        for name in ("max_length", "batch_tokens"):
+        for name in ("max_length", "batch_tokens", "dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; expected at least 1 token")
+                raise ConfigError(f"{name} is {value}; expected at least 1{' token' * (name != 'dim')}")
         if self.overlap is not None and self.overlap < 0:
             raise ConfigError(f"overlap is {self.overlap}; expected 0 or more tokens")
 
@@ -132,11 +135,14 @@ class BiEncoder:
         self._limit = (settings.max_length or 0) - model.spec.frame.size  # tokens of the text itself
         self._check_prompts()
         self.metric = model.spec.metric
-        self.dim = model.dim
+        if settings.dim is not None and settings.dim > model.dim:
+            raise ConfigError(f"dim {settings.dim} is more than model {model.name} gives: {model.dim}")
+        self.dim = settings.dim or model.dim
         self.identity: dict[str, object] = {
             "name": model.name,
             "sha256": sha256,
             "dim": self.dim,
+            "model_dim": model.dim,
             "metric": self.metric,
             "pooling": model.spec.pooling,
             "query_prompt": settings.query_prompt,
@@ -377,6 +383,7 @@ class BiEncoder:
             return model.forward([unique[row] for row in some], prompt_length=skipped, alone=workers == 1)
 
         vectors = run_batches(batches, lengths, forward, model=self._model.name, progress=progress, workers=workers)
+        vectors = vectors[:, : self.dim]
         if self.metric == "cosine":
             with np.errstate(invalid="ignore"):
                 vectors = vectors / np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))

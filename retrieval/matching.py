@@ -151,6 +151,7 @@ def load_encoder(
         on_long=manifest.text.get("on_long", "window"),
         overlap=manifest.text.get("overlap"),
         calibration=made_with.get("calibration"),
+        dim=manifest.dim if made_with.get("model_dim", manifest.dim) != manifest.dim else None,
     )
     found = find_model(manifest, path, model)
     return BiEncoder.load(found.folder if found.path else found.name, settings=settings)

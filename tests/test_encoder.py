@@ -103,6 +103,19 @@ def test_pooling_of_the_user_wins(name: str, load: Any, tiny: Any) -> None:
     assert encoder.identity["pooling"] == "cls"
 
 
+def test_the_first_numbers_of_a_vector_alone(load: Any, tiny: Any) -> None:
+    short = reference(tiny("mean"), JOINED, unit=False)[:, :8]
+    encoder = load("mean", dim=8)
+    expected = short / np.linalg.norm(short, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.encode_queries(JOINED), expected, atol=1e-5)
+    assert (encoder.dim, encoder.identity["dim"], encoder.identity["model_dim"]) == (8, 8, 32)
+    np.testing.assert_allclose(
+        load("dot", dim=8).encode_queries(JOINED), reference(tiny("dot"), JOINED, unit=False)[:, :8], atol=1e-5
+    )
+    with pytest.raises(ConfigError, match="dim 33 is more than model mean gives: 32"):
+        load("mean", dim=33)
+
+
 def test_dot_product_is_not_normalised(load: Any, tiny: Any) -> None:
     encoder = load("dot")
     np.testing.assert_allclose(encoder.encode_queries(JOINED), reference(tiny("dot"), JOINED, unit=False), atol=1e-5)
@@ -293,8 +306,8 @@ def test_identity_is_json_and_tells_models_apart(load: Any, tiny: Any) -> None:
     one = load("mean").identity
     assert json.loads(json.dumps(one)) == one
     assert set(one) == {
-        "name", "sha256", "dim", "metric", "pooling", "query_prompt", "document_prompt", "max_length",
-        "normalize", "runtime", "dtype", "path",
+        "name", "sha256", "dim", "model_dim", "metric", "pooling", "query_prompt", "document_prompt", "max_length",
+        "normalize", "runtime", "dtype", "calibration", "path",
     }  # fmt: skip
     assert one["path"] == str(tiny("mean").resolve())
     assert load("other").identity["sha256"] != one["sha256"]

@@ -357,3 +357,17 @@ def test_an_index_of_ready_made_vectors_answers_texts_when_the_model_is_given(ti
         Retriever.open(tmp_path / "ready", model=tiny("dim48")).search("heat")
     with pytest.raises(IndexMismatchError, match=r"made with mean .*the model given is other"):
         Retriever.open(tmp_path / "named", model=tiny("other"))
+
+
+def test_an_index_of_shortened_vectors_is_asked_and_grows_with_such(tiny: Any, tmp_path: Path) -> None:
+    from retrieval import EncoderSettings, add_documents
+
+    corpus = write(tmp_path, DOCUMENTS[:3])
+    build_index(corpus, tmp_path / "index", model=tiny("mean"), encoding=EncoderSettings(dim=8))
+    (tmp_path / "more").mkdir()
+    add_documents(write(tmp_path / "more", DOCUMENTS[3:5]), tmp_path / "index")
+    retriever = Retriever.open(tmp_path / "index")
+    assert (retriever.index.dim, retriever.encoder.dim) == (8, 8)
+    for document in DOCUMENTS[:5]:
+        hit = retriever.search(joined(document.get("title", ""), document["text"]), 1, mode="dense")[0]
+        assert (hit.doc_id, round(hit.score, 6)) == (document["_id"], 1)

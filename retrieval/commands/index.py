@@ -41,6 +41,7 @@ from retrieval.commands.options import DEVICE, READING, chosen, document_setting
 @click.option("--query-prompt", help="Put before every query; default: the model's own.")
 @click.option("--document-prompt", help="Put before every document; default: the model's own.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a passage; default: the model's limit.")
+@click.option("--dim", type=click.IntRange(min=1), help="Of a Matryoshka model: keep the first numbers of each vector.")
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
 @click.option("--vectors", type=click.Path(), help="Ready-made vectors (.npy in corpus order, or .parquet with ids).")
 @click.option("--vector-field", help="The vectors' column in a Parquet file.")
