@@ -42,6 +42,15 @@ def program(action: str, tool: str, *words: object) -> Measured:
     return run([sys.executable, Path(__file__).with_name("peers.py"), action, tool, *words])
 
 
+def available(tools: str) -> list[str]:
+    """Those of some tools that are installed; says which are not."""
+    lacking = {tool: peers.missing(tool) for tool in tools.split(",")}
+    for tool, modules in lacking.items():
+        if modules:
+            print(f"{tool} is left out: {', '.join(modules)} not installed (pip install -e '.[peers]')")
+    return [tool for tool, modules in lacking.items() if not modules]
+
+
 class Corpus:
     """A collection's documents, the first so many of them, and the judged queries that these can answer."""
 
@@ -112,8 +121,8 @@ def print_rows(measured: Mapping[str, list[Measured]], quality: Mapping[str, dic
 
 
 def print_ratios(ours: list[str], theirs: list[str], measured: Mapping[str, list[Measured]]) -> None:
-    print("\ntheirs to ours: seconds, peak memory; difference of nDCG@10 is in the table above")
-    print(f"{'':44}" + "".join(f"{name:>30}" for name in theirs))
+    print("\ntheirs to ours: seconds, peak memory")
+    print(f"{'':52}" + "".join(f"{name:>30}" for name in theirs))
     for name in ours:
         cells = []
         for other in theirs:
@@ -121,7 +130,7 @@ def print_ratios(ours: list[str], theirs: list[str], measured: Mapping[str, list
             seconds = statistics.median(their.seconds / our.seconds for their, our in pairs)
             memory = statistics.median(their.peak_mb / our.peak_mb for their, our in pairs)
             cells.append(f"{seconds:.2f}, {memory:.2f}")
-        print(f"{name:44}" + "".join(f"{cell:>30}" for cell in cells), flush=True)
+        print(f"{name:52}" + "".join(f"{cell:>30}" for cell in cells))
 
 
 def main() -> None:
@@ -143,12 +152,7 @@ def main() -> None:
         work = Path(name)
         corpus = Corpus(options.data, options.documents, work)
         ours = [Ours(one, work, number) for number, one in enumerate(options.ours or ["", "--no-lexical"])]
-        theirs = []
-        for tool in options.only.split(","):
-            if lacking := peers.missing(tool):
-                print(f"{tool} is left out: {', '.join(lacking)} not installed (pip install -e '.[peers]')")
-            else:
-                theirs.append(Theirs(tool, resolve().folder, work))
+        theirs = [Theirs(tool, resolve().folder, work) for tool in available(options.only)]
         sides = [*ours, *theirs]
         measured: dict[str, list[Measured]] = {side.name: [] for side in sides}
         for number in range(options.rounds):
