@@ -31,6 +31,7 @@ from retrieval.runtime import load_torch, quiet_loading
 
 _FORMAT = 1  # of a folder in the cache, and of how graphs are made
 _FACTS = "graph.json"
+_SHAPES = 16  # of inputs, for which a graph that reads many batches keeps compiled code: each takes about a megabyte
 _KEPT = 16  # graphs in the cache; those that were not used for longest go
 _LEAST_AGREEMENT = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.95}
 _HEAD = 2  # matrix products of a classification head, of every family: in int8 they spoil what the others found
@@ -116,10 +117,11 @@ class Graph:
     def _network(self, alone: bool) -> Any:
         with self._lock:
             if alone not in self._compiled:
-                options = {
-                    "PERFORMANCE_HINT": "LATENCY" if alone else "THROUGHPUT",
-                    "INFERENCE_PRECISION_HINT": _PRECISIONS[self._dtype],
-                }
+                options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _PRECISIONS[self._dtype]}
+                if alone:
+                    options["PERFORMANCE_HINT"] = "LATENCY"
+                else:  # many batches, sorted by length: what was compiled for one length is not needed again
+                    options |= {"PERFORMANCE_HINT": "THROUGHPUT", "CPU_RUNTIME_CACHE_CAPACITY": _SHAPES}
                 self._compiled[alone] = _core().compile_model(str(self._file), "CPU", options)
             return self._compiled[alone]
 
