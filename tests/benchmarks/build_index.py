@@ -1,6 +1,6 @@
 """How fast and lean a corpus is indexed, next to sentence-transformers with FAISS, LangChain with FAISS, and txtai.
 
-    python tests/benchmarks/build_index.py [--data ../shared/data/scifact] [--ours "OPTIONS" ...] [--rounds 5]
+    python tests/benchmarks/build_index.py [--data ../shared/data/scifact] [--ours="OPTIONS" ...] [--rounds 5]
                                            [--threads 2] [--documents N] [--only TOOL,...]
 
 --data is a folder in BEIR's layout with a test split; without it the script says so and ends. All have the default
