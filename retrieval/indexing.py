@@ -7,7 +7,7 @@ import functools
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.balance import SAMPLE, SampledPassage, untuned_fusion
+from retrieval.chunking import PassageVectors
 from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
@@ -28,6 +29,7 @@ from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
 from retrieval.units import DIGEST, is_own
 from retrieval.vectorfile import VectorFile
+from retrieval.workers import Behind, Part, ahead, check_workers, passages_of
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +134,7 @@ def build_index(
     documents: DocumentSettings = DocumentSettings(),
     encoding: EncoderSettings = EncoderSettings(),
     settings: IndexSettings = IndexSettings(),
+    workers: int = 1,
     overwrite: bool = False,
     rejects: str | Path | None = None,
     progress: ProgressCallback | None = None,
@@ -150,6 +153,8 @@ def build_index(
         documents: How documents are read.
         encoding: How they are encoded.
         settings: How the index is made.
+        workers: Processes that encode, each with a model of its own on its share of the cores, or of the CUDA devices
+            (device cuda or auto); 1: this process does. The index is the same.
         overwrite: Replace an index at `path`, once the new one is complete.
         rejects: With `on_bad="skip"`: where the rejected records go, with reasons, as JSONL.
         progress: Called as documents are encoded and written.
@@ -178,10 +183,11 @@ def build_index(
         encoder = encoder or BiEncoder.load(model, settings=encoding)
         spec = _encoder_spec(encoder, encoding, settings)
         source = EncodedPassages(encoder)
+    check_workers(source, workers)
     plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
         measured = encoder if vectors is None and settings.lexical else None
-        return _fill(writer, stream, source, rejects=rejects, progress=progress, balanced_for=measured)
+        return _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, balanced_for=measured)
 
 
 def add_documents(
@@ -195,6 +201,7 @@ def add_documents(
     documents: DocumentSettings = DocumentSettings(),
     encoding: EncoderSettings = EncoderSettings(),
     vector_field: str | None = None,
+    workers: int = 1,
     rejects: str | Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> BuildReport:
@@ -210,6 +217,7 @@ def add_documents(
         documents: How documents are read.
         encoding: How the encoder runs (device, dtype, batch_tokens, trust_remote_code); the rest is the index's.
         vector_field: Name of the vectors' column in a Parquet file.
+        workers: As in `build_index`.
         rejects: Where rejected records go.
         progress: Called as documents are encoded and written.
 
@@ -229,6 +237,7 @@ def add_documents(
         source: PassageSource = ReadyPassages(ready, cosine=manifest.metric == "cosine")
     else:
         source = _encoded(manifest, path, model, encoder, encoding)
+    check_workers(source, workers)
     stream = DocumentStream(_sources(corpus), documents)
     if rejects is not None:
         stream.check_apart(rejects)
@@ -238,7 +247,7 @@ def add_documents(
             for batch in writer.present.documents():
                 stream.also_known(batch["doc_id"])
         outdated = writer.kept_ids if upsert else None
-        return _fill(writer, stream, source, rejects=rejects, progress=progress, outdated=outdated)
+        return _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, outdated=outdated)
 
 
 def sync_documents(
@@ -249,6 +258,7 @@ def sync_documents(
     encoder: Encoder | None = None,
     documents: DocumentSettings = DocumentSettings(),
     encoding: EncoderSettings = EncoderSettings(),
+    workers: int = 1,
     rejects: str | Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> BuildReport:
@@ -265,6 +275,7 @@ def sync_documents(
         encoder: See there.
         documents: How files are chosen; give the patterns that the index was built with.
         encoding: See there.
+        workers: See there.
         rejects: See there.
         progress: See there.
 
@@ -279,6 +290,7 @@ def sync_documents(
     path = Path(path).expanduser()
     manifest = Manifest.read(path)
     source = _encoded(manifest, path, model, encoder, encoding)
+    check_workers(source, workers)
     stream = DocumentStream(_sources(trees), documents)
     if rejects is not None:
         stream.check_apart(rejects)
@@ -297,7 +309,7 @@ def sync_documents(
             gone.update(digests.keys() - fresh - stream.unchanged)
             yield pa.array(sorted(gone), pa.string())
 
-        report = _fill(writer, stream, source, rejects=rejects, progress=progress, outdated=outdated)
+        report = _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, outdated=outdated)
     replaced = report.replaced - len(gone)
     return replace(report, unchanged=len(stream.unchanged), vanished=len(gone), replaced=replaced)
 
@@ -465,6 +477,7 @@ def _fill(
     stream: DocumentStream,
     source: PassageSource,
     *,
+    workers: int,
     rejects: str | Path | None,
     progress: ProgressCallback | None,
     outdated: Callable[[], Iterable[pa.Array]] | None = None,
@@ -477,21 +490,23 @@ def _fill(
     done = kept
     share = 0.0  # of the input, up to the end of the last part
 
-    def report(stage: str, within: float = 0.0, size: int = 0) -> None:
+    def report(stage: str, under_way: Sequence[tuple[Part, float]] = ()) -> None:
         if progress is not None:
-            read = stream.share_read  # the part that is encoded is read already
-            now = None if read is None else share + within * (read - share)
-            progress(Progress(documents=done + int(within * size), kept=kept, share=now, stage=stage))
+            documents = done + sum(int(within * part.documents.num_rows) for part, within in under_way)
+            now = share + sum(within * (part.last - part.first) for part, within in under_way)
+            known = stream.share_read is not None
+            progress(Progress(documents=documents, kept=kept, share=min(1.0, now) if known else None, stage=stage))
 
     report("documents")
-    fresh = _after_kept(stream, writer)
-    for part in cut_parts(fresh, source.part_documents, source.part_bytes):
-        found = source.passages(part, functools.partial(report, "documents", size=part.num_rows))
-        passages, vectors, empty = as_rows(part, found, writer.spec.dim)
-        writer.add(passages, vectors, documents=part.num_rows, empty=empty)
-        done += part.num_rows
-        share = stream.share_read or 0.0
-        report("documents")
+    parts = _parts(stream, writer, source)
+    if stream.share_read is not None:  # nobody can end a thread that waits for standard input
+        parts = ahead(parts)
+    found = passages_of(source, parts, workers=workers, heard=functools.partial(report, "documents"))
+    with Behind() as behind, contextlib.closing(parts), contextlib.closing(found):
+        for part, passages in found:
+            behind.do(functools.partial(_write, writer, part.documents, passages))
+            done += part.documents.num_rows
+            share = part.last
     source.finish()
     if rejects is not None:
         stream.write_rejects(rejects)
@@ -520,6 +535,21 @@ def _fill(
         seconds=time.monotonic() - started,
         notices=[*stream.notices, *writer.notices],
     )
+
+
+def _parts(stream: DocumentStream, writer: Writer, source: PassageSource) -> Generator[Part, None, None]:
+    """Yield the documents after those of the parts taken over."""
+    first = 0.0
+    for documents in cut_parts(_after_kept(stream, writer), source.part_documents, source.part_bytes):
+        last = stream.share_read or 0.0
+        yield Part(documents=documents, first=first, last=last)
+        first = last
+
+
+def _write(writer: Writer, documents: pa.Table, found: PassageVectors) -> None:
+    """Write the passages of a part."""
+    passages, vectors, empty = as_rows(documents, found, writer.spec.dim)
+    writer.add(passages, vectors, documents=documents.num_rows, empty=empty)
 
 
 def _measured(writer: Writer, encoder: Encoder) -> dict[str, Any] | None:

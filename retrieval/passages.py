@@ -10,7 +10,8 @@ bytes as an undisturbed one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -61,6 +62,7 @@ class EncodedPassages:
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
         self._before = dict(encoder.notices)
+        self._elsewhere: Counter[str] = Counter()
 
     def skip(self, documents: int) -> None:
         """See `PassageSource`."""
@@ -95,8 +97,12 @@ class EncodedPassages:
 
     def cut(self) -> dict[str, int]:
         """See `PassageSource`."""
-        counts = {name: count - self._before.get(name, 0) for name, count in self.encoder.notices.items()}
-        return {name: count for name, count in counts.items() if count}
+        counts = Counter({name: count - self._before.get(name, 0) for name, count in self.encoder.notices.items()})
+        return dict(counts + self._elsewhere)
+
+    def count(self, elsewhere: Mapping[str, int]) -> None:
+        """Add the counts of what another process encoded."""
+        self._elsewhere.update(elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True)

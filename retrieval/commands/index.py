@@ -11,6 +11,14 @@ import click
 
 from retrieval.commands.options import DEVICE, READING, chosen, document_settings, set_by_user
 
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that encode, each with a model of its own: on several GPUs one for each, or on many cores.",
+)
+
 
 @click.command("build-index")
 @click.argument("corpus", nargs=-1, required=True)
@@ -60,6 +68,7 @@ from retrieval.commands.options import DEVICE, READING, chosen, document_setting
 )
 @READING
 @DEVICE
+@WORKERS
 @click.option("--overwrite", is_flag=True, help="Replace an index that is there, once the new one is complete.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 def build_index_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any) -> None:
@@ -86,6 +95,7 @@ def build_index_command(corpus: Sequence[str], index: str, as_json: bool, **opti
             documents=document_settings(options),
             encoding=EncoderSettings(**chosen(options, EncoderSettings)),
             settings=IndexSettings(**chosen(options, IndexSettings)),
+            workers=options["workers"],
             overwrite=options["overwrite"],
             rejects=options["rejects"],
             progress=show,
@@ -117,6 +127,7 @@ def _report(done: str, result: Any, as_json: bool) -> None:
 @click.option("--vector-field", help="The vectors' column in a Parquet file.")
 @READING
 @DEVICE
+@WORKERS
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any) -> None:
     """Add the documents of CORPUS sources to INDEX, encoded as its others were.
@@ -133,7 +144,7 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
     sync = options["sync"]
     if sync and (others := set_by_user("upsert", "vectors", "vector_field")):
         raise click.UsageError(f"--sync compares folders of files: it does not go with {', '.join(others)}")
-    named = ("model", "rejects") if sync else ("model", "rejects", "upsert", "vectors", "vector_field")
+    named = ["model", "workers", "rejects", *([] if sync else ["upsert", "vectors", "vector_field"])]
     with progress() as show:
         result = (sync_documents if sync else add_documents)(
             corpus,
