@@ -13,6 +13,7 @@ number of terms of each row.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import heapq
 import itertools
 import math
@@ -21,6 +22,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO
 
 import numpy as np
@@ -191,15 +193,50 @@ def _binary(values: np.ndarray, counts: np.ndarray) -> pa.Array:
 
 
 def _numbers(data: pa.Buffer) -> np.ndarray:
-    """Decode bytes to integers, (n,) int64."""
+    """Decode bytes to integers, (n,) int64.
+
+    Raises:
+        ValueError: The last one does not end.
+    """
     read = np.frombuffer(data, np.uint8)
     values = (read & 127).astype(np.int64)
     if len(ends := np.flatnonzero(read < 128)) == len(read):
         return values
+    if read[-1] >= 128:
+        raise ValueError("an integer without its end")
     starts = np.concatenate([[0], ends[:-1] + 1])
     shifts = np.arange(len(read)) - np.repeat(starts, ends + 1 - starts)
     result: np.ndarray = np.add.reduceat(values << 7 * shifts, starts)
     return result
+
+
+@contextlib.contextmanager
+def _sound(path: Path) -> Iterator[None]:
+    """Name the file of which something cannot be: one above 16 MiB is not hashed when it is opened.
+
+    Raises:
+        IndexFormatError: Remedies.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, SyntaxError, TokenError) as error:  # numpy parses its header
+        if isinstance(error, OSError) and error.errno is not None:  # the system's own, not Arrow's
+            raise
+        raise IndexFormatError(f"{path} is damaged; restore it or rebuild the index") from error
+
+
+def _check_place(batch: pa.RecordBatch, data: pa.Buffer) -> None:
+    """Refuse a batch that is not as it was written, or does not lie within the file's `data`; Arrow would read on.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if not batch.schema.equals(_TERMS) or not batch.num_rows or any(column.null_count for column in batch.columns):
+        raise ValueError("another table")
+    for part in (part for column in batch.columns for part in column.buffers() if part is not None and part.size):
+        if part.address < data.address or part.address + part.size > data.address + data.size:
+            raise ValueError("a column outside of the file")
+    batch.validate()
 
 
 class Postings:
@@ -211,17 +248,18 @@ class Postings:
         Raises:
             IndexFormatError: A file is missing, damaged, or not for that many rows.
         """
-        path, lengths = (file.check(folder, verify=verify) for file in (entry.terms, entry.lengths))
-        try:
-            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self._path, lengths = (file.check(folder, verify=verify) for file in (entry.terms, entry.lengths))
+        with _sound(self._path):
+            data = pa.memory_map(str(self._path)).read_buffer()
+            reader = pa.ipc.open_file(data)
             self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        except pa.ArrowInvalid as error:
-            raise IndexFormatError(f"{path} is damaged; restore it or rebuild the index") from error
-        self._first_terms = [batch["term"][0].as_py() for batch in self._batches]
-        try:
+            for batch in self._batches:
+                _check_place(batch, data)
+                batch.slice(0, 1).validate(full=True)
+            self._first_terms = [batch["term"][0].as_py() for batch in self._batches]
+        self._checked: set[int] = set()  # batches whose offsets all lie within them: Arrow follows any
+        with _sound(lengths):
             self.lengths: np.ndarray = np.load(lengths, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise IndexFormatError(f"{lengths} is damaged; restore it or rebuild the index") from error
         if self.lengths.dtype != np.uint32 or self.lengths.shape != (rows,):
             raise IndexFormatError(f"{lengths} holds no list of {rows} lengths; rebuild the index")
 
@@ -232,16 +270,36 @@ class Postings:
 
     def find(self, term: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows that hold a term (n,) int64, growing, and how often each holds it, (n,) int64."""
-        batch = self._batches[bisect.bisect_right(self._first_terms, term) - 1] if self._batches else None
-        if batch is not None:
+        if self._batches:
+            batch = self._checked_batch(max(0, bisect.bisect_right(self._first_terms, term) - 1))
             names = batch["term"]
             place = bisect.bisect_left(range(len(names)), term, key=lambda row: names[row].as_py())
             if place < len(names) and names[place].as_py() == term:
-                gaps = _numbers(batch["rows"][place].as_buffer())
-                frequency = 1 + (gaps & 1)
-                frequency[frequency > 1] += _numbers(batch["frequencies"][place].as_buffer())
-                return np.cumsum(gaps >> 1), frequency
+                with _sound(self._path):
+                    return self._decoded(batch["rows"][place].as_buffer(), batch["frequencies"][place].as_buffer())
         return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def _checked_batch(self, number: int) -> pa.RecordBatch:
+        batch = self._batches[number]
+        if number not in self._checked:
+            with _sound(self._path):
+                batch.validate(full=True)
+            self._checked.add(number)
+        return batch
+
+    def _decoded(self, gaps: pa.Buffer, frequencies: pa.Buffer) -> tuple[np.ndarray, np.ndarray]:
+        """Decode what the file says of one term.
+
+        Raises:
+            ValueError: It says something that cannot be.
+        """
+        read, more = _numbers(gaps), _numbers(frequencies)
+        rows, frequency = np.cumsum(read >> 1), 1 + (read & 1)
+        again = np.flatnonzero(read & 1)
+        if len(again) != len(more) or not len(rows) or rows.view(np.uint64).max() >= len(self.lengths):
+            raise ValueError("other rows than there are")
+        frequency[again] += more
+        return rows, frequency
 
 
 class Keywords:

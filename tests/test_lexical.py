@@ -528,6 +528,46 @@ def test_a_damaged_keyword_part_is_named(path: Path, tmp_path: Path) -> None:
     Index.open(other)
 
 
+def test_damage_that_no_hash_was_compared_for_is_named_and_never_ends_the_process(tmp_path: Path) -> None:
+    """Files above 16 MiB are not hashed on opening; Arrow follows any offset, and numpy parses any header."""
+    words = [f"word{n} " * (1 + n % 3) for n in range(40)]
+    path = made(tmp_path, {f"d{n}": " ".join(words[n % 7 :: 3]) for n in range(60)})
+    entry = Manifest.read(path).segments[0].lexical
+    assert entry is not None
+    script = """
+import dataclasses, hashlib, pathlib, random, sys
+from collections import Counter
+from retrieval import IndexFormatError
+from retrieval.index.lexical import Keywords, Postings
+from retrieval.index.manifest import Manifest
+
+folder = pathlib.Path(sys.argv[1])
+entry = Manifest.read(folder).segments[0].lexical
+found, draw = Counter(), random.Random(0)
+for name in ("terms", "lengths"):
+    file = folder / getattr(entry, name).path
+    data = file.read_bytes()
+    for n in range(1500):
+        damaged = bytearray(data)
+        for place in range(at := draw.randrange(len(data)), min(len(data), at + draw.choice([1, 1, 8]))):
+            damaged[place] ^= draw.randrange(256)
+        file.write_bytes(damaged)
+        known = dataclasses.replace(getattr(entry, name), sha256=hashlib.sha256(damaged).hexdigest())
+        try:
+            Keywords([Postings(folder, dataclasses.replace(entry, **{name: known}), rows=60)], None).scores(
+                [f"word{n}" for n in range(40)]
+            )
+            found[name, "answered"] += 1
+        except IndexFormatError as error:
+            assert file.name in str(error) and "rebuild" in str(error)
+            found[name, "refused"] += 1
+    file.write_bytes(data)
+assert min(found[name, what] for name in ("terms", "lengths") for what in ("answered", "refused")) > 20, found
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_the_command_asks_in_every_mode(path: Path, tmp_path: Path, tiny: Any) -> None:
     corpus = write(tmp_path / "c.jsonl", {"a": "amber. birch", "b": "cedar", "c": "amber amber"})
     runner, index = CliRunner(), str(tmp_path / "index")
