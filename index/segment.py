@@ -156,7 +156,10 @@ class Segment:
     def without_text(self) -> np.ndarray | None:
         """Rows of documents that have no searchable text (their passage is null) as (rows,) bool, or None."""
         column = self.column("passage")
-        return column.is_null().to_numpy() if column.null_count else None
+        if not column.null_count:
+            return None
+        flags = column.is_null().cast(pa.uint8())  # its to_numpy would import pandas, where that is installed
+        return np.concatenate([np.from_dlpack(chunk) for chunk in flags.chunks]).astype(bool)
 
     def cells(self, row: int, names: Iterable[str]) -> list[Any]:
         """Return values of one row as Arrow's plain Python objects."""

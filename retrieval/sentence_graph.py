@@ -86,7 +86,9 @@ def load_sentence_graph(
     Raises:
         ModelError: The model cannot be loaded, or not run by OpenVINO.
     """
-    cached = Cached("bi-encoder", sha256, pooling or "")
+    cached = Cached("bi-encoder", sha256)  # with the pooling of its own
+    if pooling is not None and cached.facts.get("spec", {}).get("pooling") != pooling:
+        cached = Cached("bi-encoder", sha256, pooling)
     try:
         if not cached.facts:
             logger.info("converting %s for OpenVINO, once", resolved.name)

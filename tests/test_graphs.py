@@ -18,6 +18,7 @@ from tiny import FAMILIES
 from retrieval import graphs
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, ModelError
+from retrieval.indexing import build_index
 from retrieval.models import DEFAULT_RERANKER, default_reranker, fingerprint, resolve
 from retrieval.reranker import CrossEncoder, RerankSettings
 
@@ -187,6 +188,23 @@ def test_once_converted_neither_torch_nor_transformers_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[] (1, 384)\n", "")
+
+
+def test_a_query_on_the_command_line_imports_nothing_heavy(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"_id": str(row), "text": text}) + "\n" for row, text in enumerate(TEXTS)))
+    build_index(corpus, tmp_path / "index")
+    code = (
+        "import sys; from retrieval.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'transformers', 'sentence_transformers', 'openvino_telemetry', 'ranx', 'duckdb', 'pandas'}\n"
+        "print(sorted(name for name in heavy if sys.modules.get(name)), file=sys.stderr)"
+    )
+    asked = ["query", str(tmp_path / "index"), "which metal conducts heat?", "-k", "1", "--reranker", "none"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=True)
+    assert "Copper conducts heat" in done.stdout
+    assert done.stderr == "[]\n"
 
 
 def test_the_stored_tokenizer_is_that_of_transformers() -> None:
