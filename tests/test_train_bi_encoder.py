@@ -68,8 +68,8 @@ def batches_of(some, model, *, negatives=1, taught=False, **settings):
         model=model,
         settings=BiEncoderTraining(**(BASIC | settings)),
         negatives=negatives,
-        query_prompt=model.query_prompt or "",
-        document_prompt=model.document_prompt or "",
+        query_prompt=model.spec.query_prompt or "",
+        document_prompt=model.spec.document_prompt or "",
         taught=taught,
     )
 
