@@ -1,10 +1,10 @@
-"""Approximate indexes: which one fits, building, searching, and tuning it against exact search."""
+"""Approximate indexes: what a type comes to, building, searching. `choosing` tunes them and measures their recall."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -12,11 +12,9 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from retrieval.errors import ConfigError
-from retrieval.index.vectors import exact_scores, faiss, read_index
+from retrieval.index.vectors import faiss, read_index
 
-LEAST_FETCH = 128
-"""Rows that a search asks for at least; nprobe and efSearch are tuned for so many."""
-
+_CANDIDATES = 128  # of an index that does not say how many are rescored at least: those of older releases
 _ADD_ROWS = 65_536  # rows decoded at a time
 
 
@@ -40,13 +38,19 @@ class IndexPlan:
     Attributes:
         factory: A FAISS factory string, or None for exact search.
         notice: One line when it is not what was asked for, else None.
+        bytes_each: Bytes that a passage is about to take in it, or None where nothing but building it tells.
     """
 
     factory: str | None
     notice: str | None = None
+    bytes_each: float | None = None
 
 
-AUTO_FLAT_ROWS = 200_000
+EXACT_NUMBERS = 200_000 * 384
+"""Numbers (passages times dimensions) up to which `auto` searches exactly: some 20 ms a query on a core in float16."""
+
+_AUTO = ("hnsw", "ivfsq", "ivfpq")  # in the order in which they are tried: by speed, which is by size too
+_LINKS = 16  # of a node on the graph's upper layers, and half of those on its lowest
 _MIN_POINTS_PER_LIST = 39  # FAISS's own lower bound for a k-means that it does not warn about
 _MIN_PQ_POINTS = 39 * 256
 
@@ -55,11 +59,32 @@ _MIN_PQ_POINTS = 39 * 256
 _CRASHING = re.compile(r"[A-Za-z]0+(?!\d)|(HNSW|NSG)0*1(?!\d)")
 
 
-def plan(index_type: str, *, rows: int, dim: int) -> IndexPlan:
-    """Turn an index type into a FAISS factory string that fits the number of passages.
+def plans(index_type: str, *, rows: int, dim: int, memory_limit: int | None = None) -> list[IndexPlan]:
+    """Return what is to be tried for an index type, in this order; only `auto` has more than one, or none.
 
-    `auto` is exact up to 200,000 passages and HNSW above. `ivf` has about 4 * sqrt(n) lists, fewer when there are
-    fewer than 39 passages for each. Anything else is taken as a factory string.
+    Args:
+        index_type: auto, flat, hnsw, ivf, ivfsq, ivfpq or a FAISS factory string.
+        rows: Number of passages.
+        dim: Dimension.
+        memory_limit: Bytes that an index chosen by `auto` may have.
+
+    Raises:
+        ConfigError: Not a type and not a factory string that FAISS knows.
+    """
+    if index_type.lower() != "auto":
+        return [plan(index_type, rows=rows, dim=dim)]
+    if rows * dim <= EXACT_NUMBERS:
+        return [IndexPlan(factory=None)]
+    found = [plan(name, rows=rows, dim=dim) for name in _AUTO]
+    most = math.inf if memory_limit is None else memory_limit
+    return [one for one in found if one.factory and (one.bytes_each or 0) * rows <= most]
+
+
+def plan(index_type: str, *, rows: int, dim: int) -> IndexPlan:
+    """Turn an index type, `auto` excepted, into a FAISS factory string that fits the number of passages.
+
+    `hnsw` is a graph over codes of a byte a dimension. The `ivf` types have about 4 * sqrt(n) lists, fewer when there
+    are fewer than 39 passages for each. Anything else is taken as a factory string.
 
     Raises:
         ConfigError: Not a type and not a factory string that FAISS knows.
@@ -67,24 +92,24 @@ def plan(index_type: str, *, rows: int, dim: int) -> IndexPlan:
     name = index_type.lower()
     if _CRASHING.search(index_type):
         raise ConfigError(f"--index-type {index_type}: a part of size 0, or a graph of fewer than 2 links, is no index")
-    if name == "flat" or (name == "auto" and rows <= AUTO_FLAT_ROWS):
+    if name == "flat":
         return IndexPlan(factory=None)
-    if name in ("hnsw", "auto"):
-        return IndexPlan(factory="HNSW32,Flat")
-    if name in ("ivf", "ivfpq"):
+    if name == "hnsw":
+        return IndexPlan(factory=f"HNSW{_LINKS}_SQ8", bytes_each=dim + 9 * _LINKS + 8)
+    if name in ("ivf", "ivfsq", "ivfpq"):
         return _plan_ivf(name, rows, dim)
     try:
         faiss().index_factory(dim, index_type, faiss().METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise ConfigError(
-            f"--index-type {index_type}: neither auto, flat, hnsw, ivf, ivfpq nor a FAISS factory string "
+            f"--index-type {index_type}: neither auto, flat, hnsw, ivf, ivfsq, ivfpq nor a FAISS factory string "
             f"for {dim} dimensions"
         ) from error
     return IndexPlan(factory=index_type)
 
 
 def _plan_ivf(name: str, rows: int, dim: int) -> IndexPlan:
-    needed = 2 * _MIN_POINTS_PER_LIST if name == "ivf" else _MIN_PQ_POINTS
+    needed = _MIN_PQ_POINTS if name == "ivfpq" else 2 * _MIN_POINTS_PER_LIST
     if rows < needed:
         return IndexPlan(
             factory=None,
@@ -97,20 +122,23 @@ def _plan_ivf(name: str, rows: int, dim: int) -> IndexPlan:
         notice = (
             f"{name} with {lists} lists instead of {wanted}: {rows} passages, {_MIN_POINTS_PER_LIST} needed per list"
         )
-    codes = "Flat" if name == "ivf" else f"PQ{_pq_parts(dim)}x8"
-    return IndexPlan(factory=f"IVF{lists},{codes}", notice=notice)
+    parts = _pq_parts(dim)
+    codes, size = {"ivf": ("Flat", 4 * dim), "ivfsq": ("SQ8", dim), "ivfpq": (f"PQ{parts}x8", parts)}[name]
+    # Beside its code a passage has its number (8 bytes, twice) and its share of the lists' centres.
+    bytes_each = size + 16 + 4 * dim * lists / rows
+    return IndexPlan(factory=f"IVF{lists},{codes}", notice=notice, bytes_each=bytes_each)
 
 
 def _pq_parts(dim: int) -> int:
-    """The largest divisor of dim that leaves at least 8 dimensions for each byte, or dim's largest divisor at all."""
-    return max(parts for parts in range(1, max(1, dim // 8) + 1) if dim % parts == 0)
+    """The largest divisor of dim that leaves at least 4 dimensions for each byte, or 1."""
+    return max(parts for parts in range(1, max(1, dim // 4) + 1) if dim % parts == 0)
 
 
 class ApproximateIndex:
     """An approximate FAISS index over all rows of some segments."""
 
     def __init__(self, index: Any, parameters: Mapping[str, int]) -> None:
-        """Wrap a FAISS index with its search parameters (`nprobe` or `efSearch`, or none)."""
+        """Wrap a FAISS index with its search parameters: `nprobe` or `efSearch`, and `candidates`."""
         self._index = index
         self.parameters = dict(parameters)
 
@@ -120,24 +148,31 @@ class ApproximateIndex:
         return int(self._index.ntotal)
 
     @classmethod
-    def build(cls, factory: str, source: VectorSource) -> ApproximateIndex:
-        """Train on a sample, then add every row.
+    def build(cls, factory: str, source: VectorSource, without: np.ndarray | None = None) -> ApproximateIndex:
+        """Train on a sample, then add every row but those of `without`, (w,) int64, sorted.
 
         Raises:
             ConfigError: FAISS cannot build this index from so many vectors.
         """
         index = faiss().index_factory(source.dim, factory, faiss().METRIC_INNER_PRODUCT)
+        if isinstance(index, faiss().IndexHNSW):
+            index.hnsw.efConstruction = _EF_CONSTRUCTION
         try:
             if not index.is_trained:
                 index.train(_training_sample(index, source))
-            for block in source.blocks(_ADD_ROWS):
-                index.add(block)
+            index = faiss().IndexIDMap(index)
+            for rows, vectors in blocks_without(source, without):
+                index.add_with_ids(vectors, rows)
         except RuntimeError as error:
             reason = str(error).strip().rpartition("Error: ")[2]
             raise ConfigError(
                 f"--index-type {factory} cannot be built from {source.rows} passages: {reason}"
             ) from error
         return cls(index, {})
+
+    def add(self, vectors: np.ndarray, rows: np.ndarray) -> None:
+        """Add vectors (n, dim) float32 under their row numbers (n,) int64."""
+        self._index.add_with_ids(vectors, rows)
 
     @classmethod
     def open(cls, path: Path, parameters: Mapping[str, int]) -> ApproximateIndex:
@@ -152,12 +187,24 @@ class ApproximateIndex:
         """Write it through Python, so that any path and any full disk is Python's matter."""
         faiss().write_index(self._index, faiss().PyCallbackIOWriter(sink.write))
 
+    @property
+    def bytes(self) -> int:
+        """How many it will take on disk, and mapped."""
+        sizes: list[int] = []
+        faiss().write_index(self._index, faiss().PyCallbackIOWriter(lambda data: sizes.append(len(data))))
+        return sum(sizes)
+
+    @property
+    def candidates(self) -> int:
+        """Rows that a search asks for at least and rescores; more where codes are coarse."""
+        return self.parameters.get("candidates", _CANDIDATES)
+
     def search(self, queries: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Find about the k best rows of each query; scores may be approximate.
 
         Args:
             queries: (q, dim) float32.
-            k: How many, at most the number of rows. Beyond 128 more of the index is looked at in proportion.
+            k: How many, at most the number of rows. Beyond `candidates` more of the index is looked at.
 
         Returns:
             For each query scores (m,) float32 and rows (m,) int64 with m <= k, best first.
@@ -169,14 +216,16 @@ class ApproximateIndex:
     def _search_parameters(self, index: Any, k: int) -> Any:
         module = faiss()
         index = module.downcast_index(index)
+        if isinstance(index, module.IndexIDMap):
+            return self._search_parameters(index.index, k)
         if isinstance(index, module.IndexPreTransform):
             return module.SearchParametersPreTransform(index_params=self._search_parameters(index.index, k))
         if isinstance(index, module.IndexRefine):
             base = self._search_parameters(index.base_index, k)
             return module.IndexRefineSearchParameters(k_factor=4.0, base_index_params=base)
         if isinstance(index, module.IndexHNSW):
-            wanted = self.parameters.get("efSearch", _START_VALUES["efSearch"])
-            return module.SearchParametersHNSW(efSearch=max(wanted, k))
+            wanted = self.parameters.get("efSearch", _UNTUNED["efSearch"])
+            return module.SearchParametersHNSW(efSearch=max(wanted, k if k <= self.candidates else 2 * k))
         if isinstance(index, module.IndexIVFPQ):
             return module.IVFPQSearchParameters(nprobe=self._nprobe(index, k))
         if isinstance(index, module.IndexIVF):
@@ -184,25 +233,48 @@ class ApproximateIndex:
         return None
 
     def _nprobe(self, index: Any, k: int) -> int:
-        lists = self.parameters.get("nprobe", _START_VALUES["nprobe"])
-        return min(math.ceil(lists * max(1.0, k / LEAST_FETCH)), int(index.nlist))
+        lists = self.parameters.get("nprobe", _UNTUNED["nprobe"])
+        return min(math.ceil(lists * max(1.0, k / max(self.candidates, _CANDIDATES))), int(index.nlist))
 
-    def tunable(self) -> tuple[str, int] | None:
-        """Name the parameter that trades speed for recall, and its largest useful value; None without one."""
+    def beam(self) -> Beam | None:
+        """The parameter that trades speed for recall; None without one."""
         module = faiss()
         index = module.downcast_index(self._index)
-        while isinstance(index, module.IndexPreTransform | module.IndexRefine):
-            inner = index.index if isinstance(index, module.IndexPreTransform) else index.base_index
+        while isinstance(index, module.IndexIDMap | module.IndexPreTransform | module.IndexRefine):
+            inner = index.base_index if isinstance(index, module.IndexRefine) else index.index
             index = module.downcast_index(inner)
         if isinstance(index, module.IndexHNSW):
-            return "efSearch", _MOST_EF_SEARCH
-        return ("nprobe", int(index.nlist)) if isinstance(index, module.IndexIVF) else None
+            return Beam(name="efSearch", first=32, ample=1024, most=2048)
+        if isinstance(index, module.IndexIVF):
+            lists = int(index.nlist)
+            return Beam(name="nprobe", first=min(8, lists), ample=min(256, lists), most=lists)
+        return None
 
 
-_START_VALUES = {"nprobe": 8, "efSearch": 64}
-_MOST_EF_SEARCH = 2048
-_TARGET_RECALL = 0.99
-_SAME_RECALL = 0.01
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """How far an index looks: the parameter's name, its least value, one that is ample, and the largest."""
+
+    name: str
+    first: int
+    ample: int
+    most: int
+
+
+_UNTUNED = {"nprobe": 8, "efSearch": 64}
+_EF_CONSTRUCTION = 100
+
+
+def blocks_without(source: VectorSource, without: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield row numbers (n,) int64 and vectors (n, dim) float32 of all rows but some, (w,) int64, sorted."""
+    first = 0
+    for block in source.blocks(_ADD_ROWS):
+        rows = np.arange(first, first + len(block))
+        first += len(block)
+        if without is not None:
+            keep = ~np.isin(rows, without, assume_unique=True)
+            rows, block = rows[keep], block[keep]
+        yield rows, block
 
 
 def _training_sample(index: Any, source: VectorSource) -> np.ndarray:
@@ -211,51 +283,3 @@ def _training_sample(index: Any, source: VectorSource) -> np.ndarray:
     lists = int(inner.nlist) if inner is not None else 256
     wanted = min(source.rows, max(64 * lists, 20_000))
     return source.take(np.linspace(0, source.rows - 1, wanted).astype(np.int64))
-
-
-def measure_recall(
-    approximate: ApproximateIndex, source: VectorSource, exact: Sequence[np.ndarray], sample: np.ndarray
-) -> float:
-    """Recall@10 of an approximate index, with passages of the index as queries, each without itself.
-
-    Args:
-        approximate: The index, after rescoring its candidates exactly, as a search does.
-        source: The vectors.
-        exact: For each sampled row the rows of its 10 best neighbours, (10,) int64 or fewer.
-        sample: (s,) int64, the rows used as queries.
-    """
-    queries = source.take(sample)
-    found = approximate.search(queries, min(LEAST_FETCH, source.rows))
-    shares = []
-    for row, query, (_, rows), best in zip(sample, queries, found, exact, strict=True):
-        rows = rows[rows != row]
-        scores = exact_scores(query, source.take(rows))
-        top = rows[np.argsort(-scores, kind="stable")[: len(best)]]
-        if len(best):
-            shares.append(len(np.intersect1d(top, best)) / len(best))
-    return float(np.mean(shares)) if shares else 1.0
-
-
-def tune(approximate: ApproximateIndex, source: VectorSource, exact: Sequence[np.ndarray], sample: np.ndarray) -> float:
-    """Double nprobe or efSearch until recall@10 on the sample reaches .99; return the recall.
-
-    Lossy codes may never reach it. Then the smallest value within .01 of the best recall stays, since looking at more
-    lists would cost time for nothing.
-    """
-    found = approximate.tunable()
-    if found is None:
-        return measure_recall(approximate, source, exact, sample)
-    name, most = found
-    value, recalls = min(_START_VALUES[name], most), dict[int, float]()
-    while True:
-        approximate.parameters[name] = value
-        recalls[value] = measure_recall(approximate, source, exact, sample)
-        if recalls[value] >= _TARGET_RECALL:
-            return recalls[value]
-        if value == most:
-            break
-        value = min(2 * value, most)
-    enough = max(recalls.values()) - _SAME_RECALL
-    best = min(value for value, recall in recalls.items() if recall >= enough)
-    approximate.parameters[name] = best
-    return recalls[best]

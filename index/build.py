@@ -8,11 +8,12 @@ parts behind; the same call finds them and goes on after the last one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from retrieval.columns import unify
 from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import atomic_write, sync_folder, sync_parents, writer_lock, writing
-from retrieval.index.approximate import ApproximateIndex, plan, tune
+from retrieval.index.choosing import Wanted, choose
 from retrieval.index.lexical import write_lexical
 from retrieval.index.manifest import (
     MANIFEST,
@@ -33,14 +34,15 @@ from retrieval.index.manifest import (
     SegmentEntry,
     staging_folder,
 )
-from retrieval.index.reader import Index, exact_search
+from retrieval.index.reader import Index
 from retrieval.index.segment import Rows, Segment, write_file, write_segment
-from retrieval.index.vectors import VectorDtype, checked
+from retrieval.index.vectors import VectorDtype, WantedDtype, checked, fits_float16
 
 log = logging.getLogger(__name__)
 
 _STALE_SHARE = 0.1  # of the rows, not yet in the approximate index, before it is built anew
-_RECALL_SAMPLE = 100
+FLOAT32_ROWS = 100_000
+"""Passages up to which an index whose vectors' dtype is left open keeps float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +52,8 @@ class IndexSpec:
     Attributes:
         dim: Dimension.
         metric: cosine (unit rows) or dot.
-        vector_dtype: float32 or float16.
-        index_type: auto, flat, hnsw, ivf, ivfpq or a FAISS factory string.
+        vector_dtype: float32 or float16; auto until a commit knows how many passages there are.
+        approximate: The index type, and what is asked of it.
         encoder: Identity of the model, or None.
         text: How text was made.
         lexical: Whether there is a keyword part; None in indexes of a release without, for which compacting makes one.
@@ -60,8 +62,8 @@ class IndexSpec:
 
     dim: int
     metric: str
-    vector_dtype: VectorDtype = "float32"
-    index_type: str = "auto"
+    vector_dtype: WantedDtype = "auto"
+    approximate: Wanted = field(default_factory=Wanted)
     encoder: dict[str, Any] | None = None
     text: dict[str, Any]
     lexical: bool | None = True
@@ -74,7 +76,11 @@ class IndexSpec:
             dim=manifest.dim,
             metric=manifest.metric,
             vector_dtype="float16" if manifest.vector_dtype == "float16" else "float32",
-            index_type=manifest.index_type,
+            approximate=Wanted(
+                index_type=manifest.index_type,
+                min_recall=manifest.min_recall,
+                memory_limit=manifest.memory_limit,
+            ),
             encoder=manifest.encoder,
             text=manifest.text,
             lexical=manifest.lexical,
@@ -139,7 +145,7 @@ class Writer:
         self._repeatable = inputs is not None
         # The index type and the keyword part are no part of this: they are made when all vectors are there.
         settings = {
-            **asdict(replace(self.spec, index_type="", lexical=None)),
+            **asdict(replace(self.spec, approximate=Wanted(), lexical=None)),
             "inputs": inputs,
             "generation": self.generation,
         }
@@ -210,7 +216,7 @@ class Writer:
             blocks=[vectors],
             rows=table.num_rows,
             dim=self.spec.dim,
-            dtype=self.spec.vector_dtype,
+            dtype="float32" if self.spec.vector_dtype == "auto" else self.spec.vector_dtype,
         )
         part = Part(segment=segment, documents=documents, empty=empty)
         with atomic_write(folder / f"{number}.json") as stream:  # from here on the part counts
@@ -255,12 +261,12 @@ class Writer:
         if self.base is None or not self.parts:
             return
         there = {field.name: field for field in self.base.schema}
-        for field in unify([self._open_part(part).schema for part in self.parts]):
-            known = there.get(field.name, field)
-            unify([pa.schema([known]), pa.schema([field])])  # refuses metadata beside a column of ours
-            if known.type != field.type and not {pa.null()} & {known.type, field.type}:
+        for column in unify([self._open_part(part).schema for part in self.parts]):
+            known = there.get(column.name, column)
+            unify([pa.schema([known]), pa.schema([column])])  # refuses metadata beside a column of ours
+            if known.type != column.type and not {pa.null()} & {known.type, column.type}:
                 self.notices.append(
-                    f"column {field.name} is {field.type} here and {known.type} in the index: "
+                    f"column {column.name} is {column.type} here and {known.type} in the index: "
                     "filters on it will be refused"
                 )
 
@@ -278,11 +284,16 @@ class Writer:
             blocks=(vectors for _, vectors in base.batches()),
             rows=rows,
             dim=self.spec.dim,
-            dtype=self.spec.vector_dtype,
+            dtype=self._vector_dtype,
         )
         self._deleted = []
         self.spec = replace(self.spec, lexical=self.spec.lexical is not False)
         return self._publish([], [self._with_terms(segment)] if rows else [], keep_counts=True)
+
+    def optimize(self, wanted: Wanted) -> Manifest:
+        """Build another approximate index over the present vectors, or none, and publish it; nothing else changes."""
+        self.spec = replace(self.spec, approximate=wanted)
+        return self._publish(list(self.present.manifest.segments), [], anew=True)
 
     @property
     def _segment_id(self) -> str:
@@ -296,21 +307,31 @@ class Writer:
             for part in self.parts:
                 yield from self._open_part(part).batches
 
-        def blocks() -> Iterator[np.ndarray]:
-            for part in self.parts:
-                yield from Rows([self._open_part(part)], dim=self.spec.dim).blocks(8192)
-
         entry = write_segment(
             self.staging,
             self._segment_id,
             schema=schema,
             batches=batches(),
-            blocks=blocks(),
+            blocks=self._blocks(),
             rows=sum(part.segment.rows for part in self.parts),
             dim=self.spec.dim,
-            dtype=self.spec.vector_dtype,
+            dtype=self._vector_dtype,
         )
         return self._with_terms(entry)
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        for part in self.parts:
+            yield from Rows([self._open_part(part)], dim=self.spec.dim).blocks(8192)
+
+    @functools.cached_property
+    def _vector_dtype(self) -> VectorDtype:
+        """The dtype of the vectors on disk; where it is left open, float16 for many, if it holds them."""
+        if self.spec.vector_dtype != "auto":
+            return self.spec.vector_dtype
+        if sum(part.segment.rows for part in self.parts) <= FLOAT32_ROWS:
+            return "float32"
+        fits = self.spec.metric == "cosine" or all(fits_float16(block) for block in self._blocks())
+        return "float16" if fits else "float32"
 
     def _with_terms(self, entry: SegmentEntry) -> SegmentEntry:
         """Write the keyword part of a new segment, where the index has one."""
@@ -320,18 +341,22 @@ class Writer:
         batches = Segment(self.staging, entry, dim=self.spec.dim).batches
         return replace(entry, lexical=write_lexical(self.staging, entry.id, batches))
 
-    def _publish(self, old: list[SegmentEntry], new: list[SegmentEntry], *, keep_counts: bool = False) -> Manifest:
+    def _publish(
+        self, old: list[SegmentEntry], new: list[SegmentEntry], *, keep_counts: bool = False, anew: bool = False
+    ) -> Manifest:
         segments = old + new
         deleted = self._all_deleted() if old else np.empty(0, np.int64)
         documents, empty, passages = self._counts(segments, deleted, keep=keep_counts)
-        approximate, notices = self._approximate(old, new)
-        self.notices += notices
+        approximate = None if anew else self._still_good(old, new)
+        approximate = approximate or self._approximate(old, new)
         manifest = Manifest(
             generation=self.generation,
             dim=self.spec.dim,
             metric=self.spec.metric,
-            vector_dtype=self.spec.vector_dtype,
-            index_type=self.spec.index_type,
+            vector_dtype=self._vector_dtype,
+            index_type=self.spec.approximate.index_type,
+            min_recall=self.spec.approximate.min_recall,
+            memory_limit=self.spec.approximate.memory_limit,
             encoder=self.spec.encoder,
             text=self.spec.text,
             documents=documents,
@@ -368,40 +393,36 @@ class Writer:
         name = f"deleted/{self._segment_id}.npy"
         return DeletedEntry(rows=len(deleted), file=write_file(self.staging, name, fill))
 
-    def _approximate(
-        self, old: list[SegmentEntry], new: list[SegmentEntry]
-    ) -> tuple[ApproximateEntry | None, list[str]]:
-        total = sum(segment.rows for segment in old + new)
-        chosen = plan(self.spec.index_type, rows=total, dim=self.spec.dim)
-        notices = [chosen.notice] if chosen.notice else []
-        if chosen.factory is None or total == 0:
-            return None, notices
+    def _still_good(self, old: list[SegmentEntry], new: list[SegmentEntry]) -> ApproximateEntry | None:
+        """The present approximate index, if it covers nothing that is gone, and little is new."""
         present = None if self.base is None else self.base.manifest.approximate
-        if present and set(present.segments) <= {segment.id for segment in old}:
-            covered = sum(segment.rows for segment in old if segment.id in present.segments)
-            if total - covered <= _STALE_SHARE * total:
-                return present, []
+        if present is None or not set(present.segments) <= {segment.id for segment in old}:
+            return None
+        total = sum(segment.rows for segment in old + new)
+        covered = sum(segment.rows for segment in old if segment.id in present.segments)
+        return present if total - covered <= _STALE_SHARE * total else None
+
+    def _approximate(self, old: list[SegmentEntry], new: list[SegmentEntry]) -> ApproximateEntry | None:
         opened = [] if self.base is None else [s for s in self.base.rows.segments if s.id in {e.id for e in old}]
         rows = Rows([*opened, *(Segment(self.staging, e, dim=self.spec.dim) for e in new)], dim=self.spec.dim)
-        log.info("building %s over %d passages", chosen.factory, total)
-        built = ApproximateIndex.build(chosen.factory, rows)
-        with_text = np.concatenate(
+        if rows.rows == 0:
+            return None
+        searchable = np.concatenate(
             [np.arange(s.rows) + o if s.without_text is None else np.flatnonzero(~s.without_text) + o
              for s, o in zip(rows.segments, rows.starts, strict=False)]
         )  # fmt: skip
-        size = min(_RECALL_SAMPLE, len(with_text))
-        sample = np.sort(np.random.default_rng(0).choice(with_text, size, replace=False))
-        recall = tune(built, rows, _neighbours(rows, sample), sample)
-        name = f"ann/{self._segment_id}.faiss"
-        entry = ApproximateEntry(
-            factory=chosen.factory,
+        choice = choose(rows, searchable, self.spec.approximate)
+        self.notices += choice.notices
+        if choice.index is None:
+            return None
+        return ApproximateEntry(
+            factory=choice.factory,
             segments=[segment.id for segment in old + new],
-            parameters=built.parameters,
-            recall_at_10=round(recall, 4),
-            recall_sample=len(sample),
-            file=write_file(self.staging, name, built.write),
+            parameters=choice.index.parameters,
+            recall_at_10=round(choice.recall, 4),
+            recall_sample=choice.queries,
+            file=write_file(self.staging, f"ann/{self._segment_id}.faiss", choice.index.write),
         )
-        return entry, notices
 
     def _move_into_place(self, manifest: Manifest) -> None:
         if self.generation == 1:
@@ -431,12 +452,6 @@ class Writer:
             if isinstance(error, KeyboardInterrupt):
                 log.warning("stopped before the first checkpoint: nothing is kept")
             _remove(self.staging)
-
-
-def _neighbours(rows: Rows, sample: np.ndarray) -> list[np.ndarray]:
-    """The 10 nearest rows of each sampled row, by exact search, without itself."""
-    found = exact_search(rows, rows.take(sample), min(11, rows.rows))
-    return [near[near != row][:10] for row, (_, near) in zip(sample, found, strict=True)]
 
 
 def clean(path: Path, manifest: Manifest) -> None:

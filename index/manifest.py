@@ -128,6 +128,8 @@ class Manifest:
         approximate: The approximate index, or None for exact search.
         lexical: Whether segments have a keyword part; None in indexes of format 1, which had none.
         fusion: How the scores of both sides are mixed (see `retrieval.hybrid`); None: by the default.
+        min_recall: Recall@10 that was asked of an approximate index.
+        memory_limit: Bytes that searching may hold beyond the mapped vectors, or None.
     """
 
     generation: int
@@ -145,6 +147,8 @@ class Manifest:
     approximate: ApproximateEntry | None = None
     lexical: bool | None = None
     fusion: dict[str, Any] | None = None
+    min_recall: float = 0.99
+    memory_limit: int | None = None
 
     @property
     def rows(self) -> int:

@@ -18,7 +18,7 @@ from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import require_utf8
 from retrieval.filters import Where, passing
 from retrieval.hybrid import Fusion
-from retrieval.index.approximate import LEAST_FETCH, ApproximateIndex
+from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.lexical import Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Rows, Segment
@@ -312,11 +312,18 @@ class Index:
         matching = np.flatnonzero(scores)
         if allowed is not None:
             matching = matching[allowed[matching]]
+        return self._best(scores[matching], matching, k, group, by_terms=True)
+
+    def _best(
+        self, scores: np.ndarray, rows: np.ndarray, k: int, group: Group, *, by_terms: bool = False
+    ) -> list[Candidate]:
+        """Of rows (n,) with scores (n,) find the first k in the total order; no more cells are read than that takes."""
         fetch = k
         while True:
-            rows = best_rows(scores, matching, fetch)
-            found = _grouped([self._candidate(float(scores[row]), row, by_terms=True) for row in rows.tolist()], group)
-            if len(found) >= k or len(rows) == len(matching):
+            at = best_rows(scores, np.arange(len(rows)), fetch)
+            pairs = zip(scores[at].tolist(), rows[at].tolist(), strict=True)
+            found = _grouped([self._candidate(score, row, by_terms=by_terms) for score, row in pairs], group)
+            if len(found) >= k or len(at) == len(rows):
                 return found[:k]
             fetch *= 4
 
@@ -324,6 +331,8 @@ class Index:
         self, found: Sequence[Candidate], allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
     ) -> list[Candidate]:
         """Add each document's next best passages; `score` gives numbers (n,) for global rows (n,)."""
+        if self.manifest.passages == self.manifest.documents:
+            return list(found)  # a passage each
         others = [self._others(one) for one in found]
         if allowed is not None:
             others = [rows[allowed[rows]] for rows in others]
@@ -381,7 +390,7 @@ class Index:
         passing = self._covered if covered is None else int(covered.sum())
         if self._approximate is None or passing == 0 or available < _EXACT_BELOW * self.rows.rows:
             return exact_search(self.rows, queries, fetch, allowed)
-        least, fetch = min(fetch, passing), max(fetch, LEAST_FETCH)
+        least, fetch = min(fetch, passing), max(fetch, self._approximate.candidates)
         wanted = min(fetch, passing)
         if covered is None:
             raws, least = self._approximate.search(queries, wanted), wanted
@@ -406,16 +415,14 @@ class Index:
         """Rescore exactly, order, group; and say whether the fetched rows settle the first k."""
         scores, rows = raw
         exact, longest = self._scored(query, rows)
-        ranked = _grouped(
-            [self._candidate(score, row) for score, row in zip(exact.tolist(), rows.tolist(), strict=True)], group
-        )
+        ranked = self._best(exact, rows, k, group)
         if len(ranked) < k:
             return ranked, False
         if self._approximate is not None:
-            return ranked[:k], True
+            return ranked, True
         # What was not fetched scores at most the last fetched score, within float32's rounding of a sum.
         rounding = 2e-6 * float(np.linalg.norm(query)) * longest
-        return ranked[:k], ranked[k - 1].score > float(scores[-1]) + rounding
+        return ranked, ranked[k - 1].score > float(scores[-1]) + rounding
 
     def _dense_scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return self._scored(query, rows)[0]
@@ -479,7 +486,11 @@ class Index:
         if approximate := manifest.approximate:
             settings = ", ".join(f"{name} {value}" for name, value in approximate.parameters.items())
             facts["search"] = f"{approximate.factory} {settings}".strip()
-            facts["recall@10"] = f"{approximate.recall_at_10} on {approximate.recall_sample} of its passages"
+            facts["recall@10"] = (
+                f"{approximate.recall_at_10} on {approximate.recall_sample} of its passages, "
+                f"{manifest.min_recall} asked for"
+            )
+            facts["search bytes"] = approximate.file.bytes
         facts["keyword search"] = f"none: {self.without_keywords}" if self.without_keywords else "BM25"
         if not self.without_keywords:
             facts["fusion"] = ", ".join(f"{name} {value}" for name, value in self.fusion.to_dict().items())

@@ -140,6 +140,7 @@ class Segment:
             self.batches: list[pa.RecordBatch] = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         except pa.ArrowInvalid as error:
             raise IndexFormatError(f"{documents} is damaged; restore it or rebuild the index") from error
+        self._known_arrays: dict[str, list[pa.Array]] = {}
         self._starts = list(itertools.accumulate((batch.num_rows for batch in self.batches), initial=0))
         own = [field.name for field in self.schema if is_own(field)]  # a corpus without units has none of them
         self._own = (*OWN_COLUMNS, *own)
@@ -164,8 +165,14 @@ class Segment:
     def cells(self, row: int, names: Iterable[str]) -> list[Any]:
         """Return values of one row as Arrow's plain Python objects."""
         index = bisect.bisect_right(self._starts, row) - 1
-        batch, place = self.batches[index], row - self._starts[index]
-        return [as_python(batch.column(name)[place]) for name in names]
+        place = row - self._starts[index]
+        return [as_python(self._arrays(name)[index][place]) for name in names]
+
+    def _arrays(self, name: str) -> list[pa.Array]:
+        """Return a column's array of each batch; asking a batch for it takes longer than reading a cell."""
+        if name not in self._known_arrays:
+            self._known_arrays[name] = [batch.column(name) for batch in self.batches]
+        return self._known_arrays[name]
 
     def metadata(self, row: int) -> dict[str, object]:
         """Return the row's further columns with the values that the corpus had."""
@@ -196,6 +203,8 @@ class Rows:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors of global rows (n,) as (n, dim) float32."""
+        if len(self.segments) == 1:
+            return self.segments[0].vectors.take(rows)
         result = np.empty((len(rows), self.dim), np.float32)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         for index in np.unique(owner):

@@ -19,6 +19,7 @@ import numpy as np
 from retrieval.errors import DataError, IndexFormatError, MissingDependencyError
 
 VectorDtype = Literal["float32", "float16"]
+WantedDtype = Literal["auto", "float32", "float16"]
 
 
 @functools.cache
@@ -77,7 +78,7 @@ def write_vectors(sink: BinaryIO, blocks: Iterable[np.ndarray], *, rows: int, di
     for block in blocks:
         array = checked(block, dim, what="vectors to write")
         if dtype == "float16":
-            if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
+            if not fits_float16(array):
                 raise DataError("vectors beyond float16's range (65504): store them with --vector-dtype float32")
             array = array.astype("<f2")
         if len(array):
@@ -85,6 +86,11 @@ def write_vectors(sink: BinaryIO, blocks: Iterable[np.ndarray], *, rows: int, di
         written += len(array)
     if written != rows:
         raise DataError(f"{written} vectors were given where {rows} were announced")
+
+
+def fits_float16(array: np.ndarray) -> bool:
+    """Whether no value lies beyond float16's range."""
+    return bool(np.abs(array).max(initial=0) <= np.finfo(np.float16).max)
 
 
 def _empty_flat(dim: int, dtype: VectorDtype) -> Any:
@@ -186,3 +192,24 @@ def exact_scores(query: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     if not np.isfinite(scores).all():
         raise DataError("scores beyond float32's range (3.4e38): scale down the vectors, of queries or of documents")
     return scores
+
+
+def nearest(blocks: Iterable[tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int) -> np.ndarray:
+    """Find the k best rows of each query by reading all vectors once, which many queries make cheap.
+
+    Args:
+        blocks: Row numbers (n,) int64 and their vectors (n, dim) float32.
+        queries: (q, dim) float32.
+        k: How many; fewer are returned when there are fewer rows.
+
+    Returns:
+        Rows (q, k) int64, best first.
+    """
+    scores = np.empty((len(queries), 0), np.float32)
+    rows = np.empty((len(queries), 0), np.int64)
+    for numbers, vectors in blocks:
+        found, at = faiss().knn(queries, vectors, min(k, len(vectors)), faiss().METRIC_INNER_PRODUCT)
+        scores, rows = np.hstack([scores, found]), np.hstack([rows, numbers[at]])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores, rows = np.take_along_axis(scores, best, axis=1), np.take_along_axis(rows, best, axis=1)
+    return rows

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         build_index,
         compact_index,
         delete_documents,
+        optimize_index,
         sync_documents,
     )
     from retrieval.mixture import JudgedList, Mixture, fit_mixture
@@ -99,6 +100,7 @@ __all__ = [
     "html_report",
     "make_benchmark",
     "markdown_report",
+    "optimize_index",
     "read_qrels",
     "read_queries",
     "read_run",
@@ -140,6 +142,7 @@ _HOMES = {
     "html_report": "eval.report",
     "make_benchmark": "eval.mining",
     "markdown_report": "eval.report",
+    "optimize_index": "indexing",
     "read_qrels": "qrels",
     "read_queries": "queries",
     "read_run": "runs",

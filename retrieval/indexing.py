@@ -21,10 +21,11 @@ from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.hybrid import Fusion
-from retrieval.index.approximate import plan
+from retrieval.index.approximate import plans
 from retrieval.index.build import IndexSpec, Writer, check_target, writing_index
+from retrieval.index.choosing import Wanted
 from retrieval.index.manifest import Manifest
-from retrieval.index.vectors import VectorDtype
+from retrieval.index.vectors import WantedDtype
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
 from retrieval.units import DIGEST, is_own
@@ -39,24 +40,35 @@ class IndexSettings:
     """How an index is built.
 
     Attributes:
-        index_type: auto, flat, hnsw, ivf, ivfpq or a FAISS factory string.
-        vector_dtype: float32, or float16 for half the size.
+        index_type: auto, flat, hnsw, ivf, ivfsq, ivfpq or a FAISS factory string.
+        min_recall: Share of the 10 best passages that an approximate index has to find. `auto` takes the first that
+            does, and searches exactly where none does; a named type is kept, with a notice.
+        memory_limit: Bytes that searching may hold beyond the mapped vectors, likewise; None for any number.
+        vector_dtype: float32, float16 for half the size, or auto: float32 up to 100,000 passages and float16 above.
         metric: Of ready-made vectors: cosine (they are brought to unit length) or dot.
         vector_field: Name of the vectors' column in a Parquet file; None where only one column fits.
         lexical: Whether the index gets a part for keyword and hybrid search.
     """
 
     index_type: str = "auto"
-    vector_dtype: VectorDtype = "float32"
+    min_recall: float = 0.99
+    memory_limit: int | None = None
+    vector_dtype: WantedDtype = "auto"
     metric: str = "cosine"
     vector_field: str | None = None
     lexical: bool = True
 
     def __post_init__(self) -> None:
-        if self.vector_dtype not in ("float32", "float16"):
-            raise ConfigError(f"--vector-dtype {self.vector_dtype}: expected float32 or float16")
+        if self.vector_dtype not in ("auto", "float32", "float16"):
+            raise ConfigError(f"--vector-dtype {self.vector_dtype}: expected auto, float32 or float16")
+        _ = self.approximate  # refuses what is no recall and no size
         if self.metric not in ("cosine", "dot"):
             raise ConfigError(f"--metric {self.metric}: expected cosine or dot")
+
+    @property
+    def approximate(self) -> Wanted:
+        """What is asked of an approximate index."""
+        return Wanted(index_type=self.index_type, min_recall=self.min_recall, memory_limit=self.memory_limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +196,7 @@ def build_index(
         spec = _encoder_spec(encoder, encoding, settings)
         source = EncodedPassages(encoder)
     check_workers(source, workers)
-    plan(spec.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
+    plans(settings.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
         measured = encoder if vectors is None and settings.lexical else None
         return _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, balanced_for=measured)
@@ -398,6 +410,29 @@ def compact_index(path: str | Path) -> Manifest:
     return manifest
 
 
+def optimize_index(
+    path: str | Path, *, index_type: str = "auto", min_recall: float = 0.99, memory_limit: int | None = None
+) -> Manifest:
+    """Change the type of an index: its approximate index is made anew, from the vectors it holds, in one commit.
+
+    Args:
+        path: The index folder.
+        index_type: As in `IndexSettings`, like the rest.
+        min_recall: See there.
+        memory_limit: See there.
+
+    Raises:
+        ConfigError: No index type, recall or size.
+        IndexFormatError: No index at `path`, or a damaged one.
+        IndexLockedError: Another process is writing to `path`.
+    """
+    wanted = Wanted(index_type=index_type, min_recall=min_recall, memory_limit=memory_limit)
+    with writing_index(Path(path).expanduser()) as writer:
+        manifest = writer.optimize(wanted)
+        _warn(writer.notices)
+    return manifest
+
+
 def set_fusion(path: str | Path, fusion: Fusion | None) -> Manifest:
     """Say how the index's hybrid search mixes the scores of keywords and of vectors; None: by the default.
 
@@ -437,7 +472,7 @@ def _encoder_spec(encoder: Encoder, encoding: EncoderSettings, settings: IndexSe
         dim=encoder.dim,
         metric=encoder.metric,
         vector_dtype=settings.vector_dtype,
-        index_type=settings.index_type,
+        approximate=settings.approximate,
         encoder=dict(encoder.identity),
         text={"title": "title, a space, text", "on_long": encoding.on_long, "overlap": encoding.overlap},
         lexical=settings.lexical,
@@ -465,7 +500,7 @@ def _vector_spec(
         dim=ready.dim,
         metric=metric,
         vector_dtype=settings.vector_dtype,
-        index_type=settings.index_type,
+        approximate=settings.approximate,
         encoder=identity,
         text={"title": "unknown: vectors were ready-made"},
         lexical=settings.lexical,

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -31,11 +31,13 @@ from retrieval import (
     build_index,
     compact_index,
     delete_documents,
+    optimize_index,
 )
 from retrieval.chunking import PassageVectors
 from retrieval.documents import DocumentStream
 from retrieval.files import writer_lock
-from retrieval.index.manifest import Manifest
+from retrieval.index.build import Writer
+from retrieval.index.manifest import Manifest, _checksum
 from retrieval.index.reader import Index
 
 
@@ -557,3 +559,115 @@ def test_no_file_of_an_index_is_a_pickle(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r".+"):
             list(pickletools.genops(data))
         assert not name.endswith((".pkl", ".pickle", ".pt", ".bin"))
+
+
+@pytest.mark.parametrize(("rows", "dtype"), [(99, "float32"), (100, "float32"), (101, "float16")])
+def test_many_passages_are_kept_as_float16_and_additions_follow(
+    tmp_path: Path, rows: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval.index.build.FLOAT32_ROWS", 100)
+    path = build(tmp_path / "auto", rows, vector_dtype="auto")
+    named = build(tmp_path / "named", rows, vector_dtype=dtype)
+    assert Manifest.read(path).vector_dtype == dtype
+    assert tree(path) == tree(named)
+    add(tmp_path / "auto", records(200, start=1000), unit(200, 1))
+    compact_index(path)
+    assert Manifest.read(path).vector_dtype == dtype
+
+
+def test_values_that_float16_does_not_hold_stay_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrieval.index.build.FLOAT32_ROWS", 100)
+    for length, dtype in ((1e6, "float32"), (10, "float16")):
+        corpus, vectors = write_corpus(tmp_path, records(150), length * unit(150))
+        settings = IndexSettings(metric="dot")
+        build_index(corpus, tmp_path / "index", vectors=vectors, settings=settings, overwrite=True)
+        assert Manifest.read(tmp_path / "index").vector_dtype == dtype
+
+
+def test_a_stopped_build_resumes_with_the_same_bytes_though_the_dtype_was_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrieval.index.build.FLOAT32_ROWS", 100)
+    monkeypatch.setattr("retrieval.passages.ReadyPassages.part_documents", 40)
+    undisturbed = build(tmp_path / "one", 200, vector_dtype="auto", index_type="hnsw")
+    write = Writer.add
+
+    def stopping(self: Writer, *args: Any, **options: Any) -> None:
+        if len(self.parts) == 2:
+            raise KeyboardInterrupt
+        write(self, *args, **options)
+
+    corpus, vectors = write_corpus(tmp_path, records(200), unit(200))
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "add", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(corpus, tmp_path / "index", vectors=vectors, settings=IndexSettings(index_type="hnsw"))
+    # Another type and recall are no reason to begin anew: they matter when all vectors are there.
+    settings = IndexSettings(index_type="flat", min_recall=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "add", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(corpus, tmp_path / "index", vectors=vectors, settings=settings)
+    report = build_index(corpus, tmp_path / "index", vectors=vectors, settings=IndexSettings(index_type="hnsw"))
+    assert report.kept == 80
+    assert Manifest.read(undisturbed).vector_dtype == "float16"
+    assert tree(tmp_path / "index") == tree(undisturbed)
+
+
+def test_another_index_type_is_one_commit_and_changes_nothing_else(tmp_path: Path) -> None:
+    build(tmp_path, 2000, vector_dtype="float16")
+    path = tmp_path / "index"
+    delete_documents([f"d{i}" for i in range(100)], path)
+    add(tmp_path, records(50, start=5000), unit(50, 8))
+    before, exact = Manifest.read(path), answers(path, 10)
+    manifest = optimize_index(path, index_type="hnsw", min_recall=0.95, memory_limit=10**9)
+    assert manifest == Manifest.read(path)
+    assert (manifest.index_type, manifest.min_recall, manifest.memory_limit) == ("hnsw", 0.95, 10**9)
+    same = ("segments", "documents", "passages", "empty", "vector_dtype", "encoder", "text", "lexical", "fusion")
+    assert all(getattr(manifest, name) == getattr(before, name) for name in same)
+    assert manifest.generation == before.generation + 1
+    assert manifest.approximate is not None and manifest.approximate.recall_at_10 >= 0.95
+    assert set(tree(path)) == {"manifest.json", *(file.path for file in manifest.files())}
+    assert Index.open(path, verify=True).deleted_rows.size == 100
+    hits = [({h[0] for h in a}, {h[0] for h in b}) for a, b in zip(answers(path, 10), exact, strict=True)]
+    assert sum(len(a & b) for a, b in hits) >= 0.9 * 150
+    add(tmp_path, records(900, start=7000), unit(900, 9))  # made anew, by the same rules
+    grown = Manifest.read(path)
+    assert grown.approximate is not None and len(grown.approximate.segments) == 3
+    assert (grown.min_recall, grown.memory_limit) == (0.95, 10**9)
+    optimize_index(path, index_type="flat")
+    delete_documents([f"d{i}" for i in range(7000, 7900)], path)
+    assert answers(path, 10) == exact
+    assert not (path / "ann").exists()
+
+
+def test_a_change_of_type_that_fails_leaves_the_index_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = build(tmp_path, 300, index_type="hnsw")
+    before = tree(path)
+    with pytest.raises(ConfigError, match="--index-type best"):
+        optimize_index(path, index_type="best")
+    with pytest.raises(ConfigError, match="--min-recall 2"):
+        optimize_index(path, min_recall=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "write", lambda *_: 1 / 0)  # as if it died before the commit
+        with pytest.raises(ZeroDivisionError):
+            optimize_index(path, index_type="ivf")
+    assert Index.open(path).manifest.index_type == "hnsw"
+    assert {name: data for name, data in tree(path).items() if name in before} == before
+    optimize_index(path, index_type="hnsw")
+    assert answers(path) and not (path / ".building").exists()
+
+
+def test_a_manifest_of_an_earlier_release_opens_and_its_search_is_what_it_was(tmp_path: Path) -> None:
+    path = build(tmp_path, 500, index_type="hnsw")
+    manifest = path / "manifest.json"
+    body = json.loads(manifest.read_bytes())
+    del body["min_recall"], body["memory_limit"], body["approximate"]["parameters"]["candidates"], body["checksum"]
+    body["checksum"] = _checksum(body)
+    manifest.write_text(json.dumps(body))
+    index = Index.open(path)
+    assert (index.manifest.min_recall, index.manifest.memory_limit) == (0.99, None)
+    assert "0.99 asked for" in index.facts(verified=False)["recall@10"]
+    assert answers(path, 5) and delete_documents(["d1"], path).deleted == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from worlds import add, build, records, unit, write_corpus
 
 from retrieval import (
@@ -27,6 +28,8 @@ from retrieval import (
     delete_documents,
 )
 from retrieval.chunking import PassageVectors
+from retrieval.cli import main
+from retrieval.index.manifest import Manifest
 from retrieval.index.reader import Index
 from retrieval.indexing import Progress
 
@@ -168,7 +171,7 @@ def test_several_sources_are_one_corpus(corpus: Path, tmp_path: Path, tiny: Any)
     ("settings", "message"),
     [
         ({"index_type": "nonsense"}, "--index-type nonsense"),
-        ({"vector_dtype": "int8"}, "int8.*expected float32 or float16"),
+        ({"vector_dtype": "int8"}, "int8.*expected auto, float32 or float16"),
         ({"metric": "euclid"}, "euclid: expected cosine or dot"),
     ],
 )
@@ -406,3 +409,37 @@ def test_recall_is_measured_on_passages_that_have_a_text(tmp_path: Path) -> None
     report = build_index(corpus, tmp_path / "index", encoder=Halves(), settings=IndexSettings(index_type="hnsw"))
     assert report.empty == 100
     assert report.recall_at_10 == pytest.approx(1.0, abs=0.05)
+
+
+def test_optimize_and_info_tell_the_recall_and_the_parameters(tmp_path: Path) -> None:
+    path = build(tmp_path, 1000)
+    run = CliRunner()
+    done = run.invoke(main, ["optimize", str(path), "--index-type", "hnsw", "--min-recall", ".9"])
+    made = Manifest.read(path).approximate
+    assert done.exit_code == 0 and made is not None
+    told = f"search: HNSW16_SQ8, efSearch {made.parameters['efSearch']}, candidates 32; recall@10 "
+    assert told in done.stderr.replace("\n", " ")
+    facts = json.loads(run.invoke(main, ["info", str(path), "--json"]).stdout)
+    assert facts["search"] == f"HNSW16_SQ8 efSearch {made.parameters['efSearch']}, candidates 32"
+    assert facts["recall@10"] == f"{made.recall_at_10} on 50 of its passages, 0.9 asked for"
+    assert facts["search bytes"] == made.file.bytes
+    missed = run.invoke(main, ["optimize", str(path), "--index-type", "PQ1x2", "--memory-limit", "1KiB"])
+    assert "above --memory-limit 1,024" in missed.stderr.replace("\n", " ")
+    assert run.invoke(main, ["optimize", str(path), "--index-type", "auto"]).stderr.strip() == "search: exact"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("800", 800), ("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("500m", 5 * 10**8), ("7kb", 7000), ("9B", 9)],
+)
+def test_sizes_have_units(given: str, expected: int, tmp_path: Path) -> None:
+    path = build(tmp_path, 5)
+    assert CliRunner().invoke(main, ["optimize", str(path), "--memory-limit", given]).exit_code == 0
+    assert Manifest.read(path).memory_limit == expected
+
+
+@pytest.mark.parametrize("given", ["", "GB", "-1", "0", "2 XB", "1e3"])
+def test_what_is_no_size_is_refused(given: str, tmp_path: Path) -> None:
+    path = build(tmp_path, 5)
+    refused = CliRunner().invoke(main, ["optimize", str(path), "--memory-limit", given])
+    assert refused.exit_code in (1, 2) and Manifest.read(path).generation == 1

@@ -150,25 +150,72 @@ def test_ivf_never_returns_fillers() -> None:
 @pytest.mark.parametrize(
     ("index_type", "rows", "factory", "notice"),
     [
-        ("auto", a.AUTO_FLAT_ROWS, None, None),
-        ("auto", a.AUTO_FLAT_ROWS + 1, "HNSW32,Flat", None),
         ("FLAT", 10**7, None, None),
-        ("hnsw", 5, "HNSW32,Flat", None),
+        ("hnsw", 5, "HNSW16_SQ8", None),
         ("ivf", 5, None, "ivf needs at least 78 passages and the index has 5: exact search is used"),
         ("ivf", 1000, "IVF25,Flat", "ivf with 25 lists instead of 126: 1000 passages, 39 needed per list"),
         ("ivf", 10**6, "IVF4000,Flat", None),
+        ("ivfsq", 10**6, "IVF4000,SQ8", None),
         (
             "ivfpq",
             100,
             None,
             "ivfpq needs at least 9984 passages and the index has 100: exact search is used",
         ),
-        ("ivfpq", 10**6, "IVF4000,PQ48x8", None),
+        ("ivfpq", 10**6, "IVF4000,PQ96x8", None),
         ("IVF7,SQ8", 5, "IVF7,SQ8", None),
     ],
 )
 def test_plan(index_type: str, rows: int, factory: str | None, notice: str | None) -> None:
-    assert a.plan(index_type, rows=rows, dim=384) == a.IndexPlan(factory=factory, notice=notice)
+    plan = a.plan(index_type, rows=rows, dim=384)
+    assert (plan.factory, plan.notice) == (factory, notice)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "memory_limit", "expected"),
+    [
+        (200_000, 384, None, [None]),
+        (200_001, 384, None, ["HNSW16_SQ8", "IVF1789,SQ8", "IVF1789,PQ96x8"]),
+        (50_000, 1536, None, [None]),
+        (50_001, 1536, None, ["HNSW16_SQ8", "IVF894,SQ8", "IVF894,PQ384x8"]),
+        (10**6, 384, 500 * 10**6, ["IVF4000,SQ8", "IVF4000,PQ96x8"]),
+        (10**6, 384, 200 * 10**6, ["IVF4000,PQ96x8"]),
+        (10**6, 384, 10**6, []),
+    ],
+)
+def test_auto_tries_what_fits_the_memory(
+    rows: int, dim: int, memory_limit: int | None, expected: list[str | None]
+) -> None:
+    assert [one.factory for one in a.plans("auto", rows=rows, dim=dim, memory_limit=memory_limit)] == expected
+
+
+@pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivfsq"])
+def test_bytes_of_a_passage_are_known_before_it_is_built(index_type: str) -> None:
+    plan = a.plan(index_type, rows=6000, dim=64)
+    built = a.ApproximateIndex.build(plan.factory or "", Source(unit(6000, 64)))
+    sink = io.BytesIO()
+    built.write(sink)
+    assert built.bytes == len(sink.getvalue()) == pytest.approx(6000 * (plan.bytes_each or 0), rel=0.03)
+
+
+def test_nearest_equals_numpy_whatever_the_blocks() -> None:
+    array, queries = unit(500, 16), unit(7, 16, 1)
+    blocks = [(np.arange(0, 3), array[:3]), (np.arange(3, 300), array[3:300]), (np.arange(400, 500), array[400:])]
+    allowed = np.r_[0:300, 400:500]
+    expected = allowed[np.argsort(-(queries @ array[allowed].T), axis=1)[:, :10]]
+    assert np.array_equal(v.nearest(blocks, queries, 10), expected)
+    assert v.nearest(blocks[:1], queries, 10).shape == (7, 3)
+
+
+def test_rows_left_out_are_found_once_they_are_added() -> None:
+    source = Source(unit(500, 16))
+    left_out = np.array([0, 7, 499])
+    built = a.ApproximateIndex.build("HNSW16_SQ8", source, without=left_out)
+    assert built.rows == 497
+    assert all(rows[0] != row for row, (_, rows) in zip(left_out, built.search(source.take(left_out), 5), strict=True))
+    built.add(source.take(left_out), left_out)
+    for row, (_, rows) in enumerate(built.search(source.array, 5)):
+        assert rows[0] == row
 
 
 def test_a_type_that_nobody_knows_is_refused() -> None:
@@ -198,30 +245,12 @@ def test_a_type_that_cannot_be_built_is_refused() -> None:
         a.ApproximateIndex.build("IVF64,Flat", Source(unit(10, 8)))
 
 
-def test_whoever_asks_for_more_looks_at_more_lists() -> None:
+@pytest.mark.parametrize(("factory", "name"), [("IVF60,Flat", "nprobe"), ("HNSW16_SQ8", "efSearch")])
+def test_whoever_asks_for_more_looks_at_more(factory: str, name: str) -> None:
     array = unit(6000, 16)
-    built = a.ApproximateIndex.build("IVF60,Flat", Source(array))
-    built.parameters["nprobe"] = 8
+    built = a.ApproximateIndex.build(factory, Source(array))
+    built.parameters[name] = 8
     query = unit(1, 16, 9)
     best = np.argsort(-(array @ query[0]))
     shares = [len(np.intersect1d(built.search(query, k)[0][1], best[:k])) / k for k in (128, 512)]
     assert shares[1] > shares[0] > 0.5
-
-
-def neighbours(array: np.ndarray, sample: np.ndarray) -> list[np.ndarray]:
-    scores = array[sample] @ array.T
-    scores[np.arange(len(sample)), sample] = -np.inf
-    return list(np.argsort(-scores, axis=1)[:, :10])
-
-
-def test_tuning_raises_nprobe_only_as_far_as_it_helps() -> None:
-    array, sample = unit(4000, 32), np.arange(0, 4000, 40)
-    whole = a.ApproximateIndex.build("IVF100,Flat", Source(array))
-    assert a.tune(whole, Source(array), neighbours(array, sample), sample) >= 0.99
-    assert 8 < whole.parameters["nprobe"] <= 100
-    lossy = a.ApproximateIndex.build("IVF100,PQ2x4", Source(array))  # a byte a vector: never near .99
-    recall = a.tune(lossy, Source(array), neighbours(array, sample), sample)
-    chosen = lossy.parameters["nprobe"]
-    assert recall < 0.9 and chosen <= 100
-    lossy.parameters["nprobe"] = 100
-    assert a.measure_recall(lossy, Source(array), neighbours(array, sample), sample) <= recall + 0.01

@@ -1,10 +1,11 @@
-"""Making and changing an index: build-index, add, delete, compact, info."""
+"""Making and changing an index: build-index, add, delete, compact, optimize, info."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -20,22 +21,56 @@ WORKERS = click.option(
 )
 
 
+def _bytes(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Return bytes: 2GB is 2 * 10**9 and 2GiB is 2 * 2**30."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(?:([kmgt])(i?)b?|b)?", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no size; expected a number of bytes, or one like 500MB or 1.5GiB")
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit or " "))
+
+
+def approximate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say what an approximate index has to be."""
+    for option in (
+        click.option(
+            "--memory-limit",
+            metavar="SIZE",
+            callback=_bytes,
+            help="Memory that searching may hold beyond the mapped vectors, like 2GB; auto chooses by it.",
+        ),
+        click.option(
+            "--min-recall",
+            type=click.FloatRange(0, 1, min_open=True),
+            default=0.99,
+            show_default=True,
+            help="Share of the 10 best passages that an approximate index has to find, measured on some of its own.",
+        ),
+        click.option(
+            "--index-type",
+            default="auto",
+            show_default=True,
+            help="auto (exact up to 200,000 passages of 384 numbers, above that the first of hnsw, ivfsq and ivfpq "
+            "to reach --min-recall within --memory-limit), flat, hnsw, ivf, ivfsq, ivfpq or a FAISS factory string.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command("build-index")
 @click.argument("corpus", nargs=-1, required=True)
 @click.argument("index")
 @click.option("--model", help="Encoder: a folder or a hub name.  [default: the embedded all-MiniLM-L6-v2]")
-@click.option(
-    "--index-type",
-    default="auto",
-    show_default=True,
-    help="auto (exact up to 200,000 passages, HNSW above), flat, hnsw, ivf, ivfpq or a FAISS factory string.",
-)
+@approximate_options
 @click.option(
     "--vector-dtype",
-    type=click.Choice(["float32", "float16"]),
-    default="float32",
+    type=click.Choice(["auto", "float32", "float16"]),
+    default="auto",
     show_default=True,
-    help="Of the vectors on disk.",
+    help="Of the vectors on disk; auto: float32 for up to 100,000 passages, float16 above.",
 )
 @click.option(
     "--on-long",
@@ -200,6 +235,27 @@ def compact_command(index: str) -> None:
     say(f"compacted: {manifest.documents:,} documents, {manifest.passages:,} passages in one segment")
 
 
+@click.command("optimize")
+@click.argument("index")
+@approximate_options
+def optimize_command(index: str, index_type: str, min_recall: float, memory_limit: int | None) -> None:
+    """Change the index type of INDEX; nothing is encoded again.
+
+    \b
+    retrieve optimize my-index --index-type hnsw
+    retrieve optimize my-index --min-recall .95 --memory-limit 500MB
+    """
+    from retrieval.console import say
+    from retrieval.indexing import optimize_index
+
+    manifest = optimize_index(index, index_type=index_type, min_recall=min_recall, memory_limit=memory_limit)
+    if made := manifest.approximate:
+        settings = ", ".join(f"{name} {value}" for name, value in made.parameters.items())
+        say(f"search: {made.factory}, {settings}; recall@10 {made.recall_at_10:.3f}, {made.file.bytes:,} bytes")
+    else:
+        say("search: exact")
+
+
 @click.command("info")
 @click.argument("index")
 @click.option("--verify", is_flag=True, help="Read and hash every file.")
@@ -220,4 +276,4 @@ def info_command(index: str, verify: bool, as_json: bool) -> None:
     print_facts({**found.facts(verified=verify), "default reranker": used}, as_json=as_json)
 
 
-COMMANDS = (build_index_command, add_command, delete_command, compact_command, info_command)
+COMMANDS = (build_index_command, add_command, delete_command, compact_command, optimize_command, info_command)
