@@ -577,6 +577,7 @@ _SERVER = """
 import gc, json, os, signal, sys, time
 import faiss, sentence_transformers  # now, so that a child starts at once
 import transformers.models.modernbert.modeling_modernbert
+import retrieval.indexing, retrieval.retriever, retrieval.sentence_model
 from retrieval.cli import main
 
 def names(folder):
