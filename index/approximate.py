@@ -199,42 +199,43 @@ class ApproximateIndex:
         """Rows that a search asks for at least and rescores; more where codes are coarse."""
         return self.parameters.get("candidates", _CANDIDATES)
 
-    def search(self, queries: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    def search(self, queries: np.ndarray, k: int, *, wider: float = 1.0) -> list[tuple[np.ndarray, np.ndarray]]:
         """Find about the k best rows of each query; scores may be approximate.
 
         Args:
             queries: (q, dim) float32.
             k: How many, at most the number of rows. Beyond `candidates` more of the index is looked at.
+            wider: How many times as many lists are looked at, at least, where there are such.
 
         Returns:
             For each query scores (m,) float32 and rows (m,) int64 with m <= k, best first.
         """
-        scores, rows = self._index.search(queries, k, params=self._search_parameters(self._index, k))
+        scores, rows = self._index.search(queries, k, params=self._search_parameters(self._index, k, wider))
         found = rows >= 0  # FAISS fills what it did not find with -1
         return [(s[f], r[f]) for s, r, f in zip(scores, rows, found, strict=True)]
 
-    def _search_parameters(self, index: Any, k: int) -> Any:
+    def _search_parameters(self, index: Any, k: int, wider: float) -> Any:
         module = faiss()
         index = module.downcast_index(index)
         if isinstance(index, module.IndexIDMap):
-            return self._search_parameters(index.index, k)
+            return self._search_parameters(index.index, k, wider)
         if isinstance(index, module.IndexPreTransform):
-            return module.SearchParametersPreTransform(index_params=self._search_parameters(index.index, k))
+            return module.SearchParametersPreTransform(index_params=self._search_parameters(index.index, k, wider))
         if isinstance(index, module.IndexRefine):
-            base = self._search_parameters(index.base_index, k)
+            base = self._search_parameters(index.base_index, k, wider)
             return module.IndexRefineSearchParameters(k_factor=4.0, base_index_params=base)
         if isinstance(index, module.IndexHNSW):
             wanted = self.parameters.get("efSearch", _UNTUNED["efSearch"])
             return module.SearchParametersHNSW(efSearch=max(wanted, k if k <= self.candidates else 2 * k))
         if isinstance(index, module.IndexIVFPQ):
-            return module.IVFPQSearchParameters(nprobe=self._nprobe(index, k))
+            return module.IVFPQSearchParameters(nprobe=self._nprobe(index, k, wider))
         if isinstance(index, module.IndexIVF):
-            return module.SearchParametersIVF(nprobe=self._nprobe(index, k))
+            return module.SearchParametersIVF(nprobe=self._nprobe(index, k, wider))
         return None
 
-    def _nprobe(self, index: Any, k: int) -> int:
+    def _nprobe(self, index: Any, k: int, wider: float) -> int:
         lists = self.parameters.get("nprobe", _UNTUNED["nprobe"])
-        return min(math.ceil(lists * max(1.0, k / max(self.candidates, _CANDIDATES))), int(index.nlist))
+        return min(math.ceil(lists * max(wider, k / max(self.candidates, _CANDIDATES))), int(index.nlist))
 
     def beam(self) -> Beam | None:
         """The parameter that trades speed for recall; None without one."""

@@ -398,7 +398,7 @@ class Index:
             # As many as hold `wanted` that pass, and a quarter more, if those that pass lie anywhere. Where fewer are
             # among a query's neighbours, they lie farther away than the index looks well, or at all.
             asked = min(self._covered, math.ceil(1.25 * wanted * self._covered / passing))
-            found = self._approximate.search(queries, asked)
+            found = self._approximate.search(queries, asked, wider=asked / wanted)
             raws = [(scores[covered[rows]], rows[covered[rows]]) for scores, rows in found]
             least = max(least, math.ceil(0.75 * wanted))
         short = [number for number, (_, rows) in enumerate(raws) if len(rows) < least]
