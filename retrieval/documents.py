@@ -75,7 +75,7 @@ def _source(given: str | Path) -> _Source:
         raise DataError(f"{shown_file(name)}: not a regular file; pass - to read JSONL from standard input")
     if kind := kind_of(path.name):
         return _Source(name, name, kind)
-    text = Skipped(name, "") if not is_text_name(path.name) else read_text(path, wanted=True)
+    text = Skipped(name, "") if not is_text_name(path.name) else read_text(path, wanted=True, follow=True)
     if isinstance(text, Skipped):
         known = f"{' '.join(KINDS)} (JSONL, CSV and TSV also with {' '.join(COMPRESSIONS)})"
         why = f": {text.reason}" if text.reason else ""
@@ -179,7 +179,10 @@ class DocumentStream:
                 raise ConfigError(f"{shown_file(source.name)} is no folder of files, which is what --sync compares")
         if not any(file.doc_id in digests for source in self._sources for file in self._files(source)):
             names = ", ".join(shown_file(source.name) for source in self._sources)
-            raise DataError(f"no file of {names} is in the index; give the folders that it was made of")
+            raise DataError(
+                f"no file of {names} is in the index; give the folders that it was made of, "
+                "or rebuild it with `retrieve build-index --overwrite` if none of their files is left"
+            )
         self._digests = digests
 
     def fingerprint(self) -> str | None:
@@ -286,7 +289,7 @@ class DocumentStream:
             if isinstance(file, Skipped):
                 log.skipped(file.path, file.reason)
                 continue
-            data = read_bytes(file.path)
+            data = read_bytes(file.path, follow=source.kind == "file")
             read += file.size
             log.share = self._share(number, min(read, self._sizes[number]))
             if isinstance(data, Skipped):

@@ -6,6 +6,7 @@ a file of the tree is left out too: the file itself is there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -305,22 +306,32 @@ def is_text_name(name: str) -> bool:
     return not suffix or suffix in PROSE_SUFFIXES or suffix in CODE_SUFFIXES or suffix == PDF
 
 
-def read_bytes(path: str | Path) -> bytes | Skipped:
-    """Reads the bytes of one file of a tree, or says why it is no document; a binary file is left after its head."""
+def read_bytes(path: str | Path, *, follow: bool = False) -> bytes | Skipped:
+    """Reads the bytes of one file of a tree, or says why it is no document; a binary file is left after its head.
+
+    What became a link or a pipe since the folder was listed is left out, as it would be by the walk.
+
+    Args:
+        path: where it is.
+        follow: whether it may be a link, since the user named it.
+    """
     path = os.fspath(path)
+    more = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)  # a pipe without a writer would be waited for
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 (Path would not take every name that scandir gives)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Skipped(path, "not a regular file")
             data = file.read(HEAD_BYTES)
             if data and not path.lower().endswith(PDF) and _is_binary(data):
                 return Skipped(path, "binary")
             return data + file.read()
     except OSError as error:
-        return Skipped(path, _why(error))
+        return Skipped(path, "symbolic link" if error.errno == errno.ELOOP else _why(error))
 
 
-def read_text(path: str | Path, *, wanted: bool = False) -> TextFile | Skipped:
-    """Reads one file of a tree, or says why it is no document; see `text_of`."""
-    data = read_bytes(path)
+def read_text(path: str | Path, *, wanted: bool = False, follow: bool = False) -> TextFile | Skipped:
+    """Reads one file of a tree, or says why it is no document; see `read_bytes` and `text_of`."""
+    data = read_bytes(path, follow=follow)
     return data if isinstance(data, Skipped) else text_of(path, data, wanted=wanted)
 
 

@@ -1,6 +1,7 @@
 """Keeping an index up to date with folders of files: what is encoded, what is deleted, what stays."""
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from retrieval import (
     build_index,
     compact_index,
     delete_documents,
+    documents,
     sync_documents,
 )
 from retrieval.chunking import PassageVectors
@@ -203,6 +205,40 @@ def test_what_cannot_be_synced_is_refused_and_changes_nothing(
     assert Manifest.read(tmp_path / "index").generation == Manifest.read(tmp_path / "plain").generation == 1
     delete_documents(["guide.md"], tmp_path / "index")
     assert sync_documents(tree, tmp_path / "index", encoder=encoder).documents == 1  # a deleted one is new
+
+
+def test_what_became_a_link_or_a_pipe_while_the_tree_was_read_is_left_out(
+    tree: Path, tmp_path: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    (tmp_path / "secret.txt").write_text("of another folder")
+    read = documents.read_bytes
+
+    def reading(path: str, **options: Any) -> Any:
+        for name, change in (("sub1/f01.ini", lambda file: file.symlink_to(tmp_path / "secret.txt")),
+                             ("sub2/f02.ini", os.mkfifo), ("sub2/f05.ini", Path.mkdir)):  # fmt: skip
+            if path == str(tree / name):
+                Path(path).unlink()
+                change(Path(path))
+        return read(path, **options)
+
+    monkeypatch.setattr(documents, "read_bytes", reading)
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert report.vanished == 3 and report.documents == 0
+    skipped = {"symbolic link": 1, "not a regular file": 1, "is a directory": 1, "empty": 1, "vendored folder": 1}
+    assert report.skipped_files == skipped
+    monkeypatch.undo()
+    link = tmp_path / "link.txt"  # that the user named
+    link.symlink_to(tmp_path / "secret.txt")
+    assert build_index(link, tmp_path / "named", encoder=encoder).documents == 1
+
+
+def test_an_emptied_tree_is_refused_with_the_remedy(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    shutil.rmtree(tree)
+    tree.mkdir()
+    with pytest.raises(DataError, match=r"no file of .*tree is in the index; .*build-index --overwrite"):
+        sync_documents(tree, tmp_path / "index", encoder=encoder)
 
 
 def test_the_command(tree: Path, tmp_path: Path, tiny: Any) -> None:
