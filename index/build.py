@@ -11,7 +11,6 @@ import contextlib
 import functools
 import json
 import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.columns import unify
-from retrieval.errors import ConfigError, IndexFormatError
-from retrieval.files import atomic_write, sync_folder, sync_parents, writer_lock, writing
+from retrieval.errors import IndexFormatError
+from retrieval.files import atomic_write, sync_folder, sync_parents, writing
 from retrieval.index.choosing import Wanted, choose
 from retrieval.index.lexical import write_lexical
 from retrieval.index.manifest import (
@@ -34,6 +33,7 @@ from retrieval.index.manifest import (
     SegmentEntry,
     staging_folder,
 )
+from retrieval.index.place import check_target, clean, lock, next_generation, remove
 from retrieval.index.reader import Index
 from retrieval.index.segment import Rows, Segment, write_file, write_segment
 from retrieval.index.vectors import VectorDtype, WantedDtype, checked, fits_float16
@@ -160,9 +160,9 @@ class Writer:
         with writing(self.staging):
             self.staging.mkdir(parents=True, exist_ok=True)
         for leftover in ("segments", "ann", "deleted", MANIFEST):  # of a commit that was cut short
-            _remove(self.staging / leftover)
+            remove(self.staging / leftover)
         for part in self._part_folders()[len(self.parts) :]:
-            _remove(part)
+            remove(part)
         with atomic_write(marker) as stream:
             stream.write(wanted)
 
@@ -441,7 +441,7 @@ class Writer:
 
     def _discard(self) -> None:
         with writing(self.staging):
-            _remove(self.staging)
+            remove(self.staging)
 
     def abandon(self, error: BaseException) -> None:
         """After an error: keep whole parts for the next try, remove the folder if there are none to be used."""
@@ -451,33 +451,7 @@ class Writer:
         else:
             if isinstance(error, KeyboardInterrupt):
                 log.warning("stopped before the first checkpoint: nothing is kept")
-            _remove(self.staging)
-
-
-def clean(path: Path, manifest: Manifest) -> None:
-    """Remove what the manifest does not list: older generations' files and the staging folders.
-
-    Readers that have them mapped keep them until they close.
-    """
-    listed = {entry.path for entry in manifest.files()}
-    for name in ("segments", "deleted", "ann"):
-        for file in (path / name).rglob("*"):
-            if file.is_file() and file.relative_to(path).as_posix() not in listed:
-                file.unlink(missing_ok=True)
-        for folder in (*(path / name).glob("*"), path / name):
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-    for leftover in (path / ".building", path / "parts", path / "build.json", _lock_beside(path)):
-        _remove(leftover)
-    for unwritten in path.glob(f".{MANIFEST}.*.tmp"):  # of a writer that was killed while it committed
-        _remove(unwritten)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+            remove(self.staging)
 
 
 @contextlib.contextmanager
@@ -508,10 +482,10 @@ def writing_index(
     if spec is None:
         Manifest.read(path)  # where there is no index, not even a lock is made
     with contextlib.ExitStack() as stack:
-        exists = _lock(stack, path)
+        exists = lock(stack, path)
         if spec is not None:
             check_target(path, overwrite=overwrite)
-            writer = Writer(path, None, spec, generation=_next_generation(path) if exists else 1)
+            writer = Writer(path, None, spec, generation=next_generation(path) if exists else 1)
         else:
             base = Index.open(path)
             generation = base.manifest.generation + 1
@@ -524,66 +498,6 @@ def writing_index(
             raise
         if not writer.parts:  # perhaps nothing to commit was found, and what a killed writer left is still there
             with writing(writer.staging):
-                _remove(writer.staging)
+                remove(writer.staging)
                 if writer.base is not None:
                     clean(path, Manifest.read(path))
-
-
-def _next_generation(path: Path) -> int:
-    """The generation after the present one, also where a damaged manifest no longer tells it."""
-    try:
-        return Manifest.read(path).generation + 1
-    except IndexFormatError:
-        used = [int(folder.name) for folder in (path / "segments").glob("*") if folder.name.isdigit()]
-        return max(used, default=1) + 1
-
-
-def check_target(path: Path, *, overwrite: bool) -> None:
-    """Refuse a path at which no new index may be made.
-
-    Raises:
-        ConfigError: An index is there and may not be overwritten, or something that is no index.
-    """
-    if not (path / MANIFEST).exists():
-        check_free(path)
-    elif not overwrite:
-        raise ConfigError(
-            f"{path} is an index already; give --overwrite to replace it, or extend it with `retrieve add`"
-        )
-
-
-def check_free(path: Path) -> None:
-    """Refuse a path where something stands that is no index.
-
-    Raises:
-        ConfigError: A file, a folder with other things in it, the current folder, or a mount point.
-    """
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise ConfigError(f"{path} is not a folder; give a new folder for the index")
-    if path.is_dir() and not (path / MANIFEST).exists() and any(path.iterdir()):
-        raise ConfigError(f"{path} holds other files and is no index; give a new folder for the index")
-    if path.resolve().is_mount():  # a mount point cannot be renamed to
-        raise ConfigError(f"{path} is a mount point; give a new folder within it for the index")
-    if path.is_dir() and path.samefile("."):  # whoever stands in it would stand in a folder that is gone
-        raise ConfigError(f"{path} is the current folder; give a new folder for the index")
-
-
-def _lock_beside(path: Path) -> Path:
-    """The lock of a first build, for which there is no index folder yet."""
-    path = path.absolute()  # `.` has no name
-    return path.with_name(f".{path.name}.lock")
-
-
-def _lock(stack: contextlib.ExitStack, path: Path) -> bool:
-    """Take the lock, inside an index that exists and beside one that does not; return whether it exists."""
-    while True:
-        exists = (path / MANIFEST).exists()
-        lock = path / ".lock" if exists else _lock_beside(path)
-        with contextlib.ExitStack() as attempt:
-            if not exists:
-                with writing(path):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-            attempt.enter_context(writer_lock(lock, what=path))
-            if exists == (path / MANIFEST).exists():  # else another writer finished or moved it meanwhile
-                stack.push(attempt.pop_all())
-                return exists

@@ -21,7 +21,7 @@ from retrieval.hybrid import Fusion
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.lexical import Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
-from retrieval.index.segment import Rows, Segment
+from retrieval.index.segment import Raw, Rows, Segment, merged
 from retrieval.index.vectors import checked, exact_scores
 from retrieval.ranking import Candidate, Span, best_passages, ordered
 from retrieval.terms import TERMS_VERSION
@@ -39,7 +39,6 @@ _SPANS = 3  # further passages of a hit's document
 
 _FILTERS_KEPT = 8  # masks of filters, a byte a passage each
 
-Raw = tuple[np.ndarray, np.ndarray]
 Group = Literal["document", "passage"]
 
 
@@ -389,7 +388,7 @@ class Index:
         covered = None if allowed is None else allowed[: self._covered]
         passing = self._covered if covered is None else int(covered.sum())
         if self._approximate is None or passing == 0 or available < _EXACT_BELOW * self.rows.rows:
-            return exact_search(self.rows, queries, fetch, allowed)
+            return self.rows.search(queries, fetch, allowed)
         least, fetch = min(fetch, passing), max(fetch, self._approximate.candidates)
         wanted = min(fetch, passing)
         if covered is None:
@@ -403,11 +402,11 @@ class Index:
             least = max(least, math.ceil(0.75 * wanted))
         short = [number for number, (_, rows) in enumerate(raws) if len(rows) < least]
         if self._covered < self.rows.rows:
-            tail = exact_search(self.rows, queries, fetch, allowed, first_row=self._covered)
+            tail = self.rows.search(queries, fetch, allowed, first_row=self._covered)
             # Not cut: a lossy index's scores do not compare with exact ones.
-            raws = [_merge([a, b], len(a[1]) + fetch) for a, b in zip(raws, tail, strict=True)]
+            raws = [merged([a, b], len(a[1]) + fetch) for a, b in zip(raws, tail, strict=True)]
         if short:
-            for number, raw in zip(short, exact_search(self.rows, queries[short], fetch, allowed), strict=True):
+            for number, raw in zip(short, self.rows.search(queries[short], fetch, allowed), strict=True):
                 raws[number] = raw
         return raws
 
@@ -537,33 +536,6 @@ def _grouped(candidates: Sequence[Candidate], group: Group) -> list[Candidate]:
     return best_passages(candidates) if group == "document" else ordered(candidates)
 
 
-def exact_search(
-    rows: Rows, queries: np.ndarray, k: int, allowed: np.ndarray | None = None, *, first_row: int = 0
-) -> list[Raw]:
-    """Search the flat vectors of all segments that start at `first_row` or later.
-
-    Args:
-        rows: The open segments.
-        queries: (q, dim) float32.
-        k: Passages for each query.
-        allowed: (rows,) bool, or None for all.
-        first_row: A segment's start.
-
-    Returns:
-        For each query scores (m,) float32 and global rows (m,) int64, best first, m the smaller of k and the rows.
-    """
-    parts: list[list[Raw]] = [[] for _ in queries]
-    for start, segment in zip(rows.starts, rows.segments, strict=False):
-        mask = None if allowed is None else allowed[start : start + segment.rows]
-        count = min(k, segment.rows if mask is None else int(mask.sum()))
-        if start < first_row or count == 0:
-            continue
-        scores, found = segment.vectors.search(queries, count, mask)
-        for part, query_scores, query_rows in zip(parts, scores, found + start, strict=True):
-            part.append((query_scores, query_rows))
-    return [_merge(part, k) for part in parts]
-
-
 def _read_deleted(path: Path, manifest: Manifest, *, verify: bool) -> np.ndarray | None:
     if manifest.deleted is None:
         return None
@@ -575,12 +547,3 @@ def _read_deleted(path: Path, manifest: Manifest, *, verify: bool) -> np.ndarray
     if rows.dtype != np.int64 or rows.ndim != 1 or len(rows) != manifest.deleted.rows:
         raise IndexFormatError(f"{file} holds no list of {manifest.deleted.rows} rows; rebuild the index")
     return rows  # type: ignore[no-any-return]
-
-
-def _merge(parts: Sequence[Raw], fetch: int) -> Raw:
-    if len(parts) == 1:
-        return parts[0]
-    scores = np.concatenate([part[0] for part in parts] or [np.empty(0, np.float32)])
-    rows = np.concatenate([part[1] for part in parts] or [np.empty(0, np.int64)])
-    best = np.argsort(-scores, kind="stable")[:fetch]
-    return scores[best], rows[best]

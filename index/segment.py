@@ -26,6 +26,10 @@ PASSAGE_FIELDS = (pa.field("passage", pa.int32()), pa.field("start", pa.int64())
 OWN_COLUMNS = ("doc_id", "title", "text", *(field.name for field in PASSAGE_FIELDS))
 
 
+Raw = tuple[np.ndarray, np.ndarray]
+"""Scores (m,) float32 and rows (m,) int64 that a search found, best first."""
+
+
 class HashingFile(io.RawIOBase):
     """A file that is being written and knows its SHA-256 and size."""
 
@@ -212,8 +216,43 @@ class Rows:
             result[mine] = self.segments[index].vectors.take(rows[mine] - self.starts[index])
         return result
 
+    def search(
+        self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None, *, first_row: int = 0
+    ) -> list[Raw]:
+        """Search the vectors of all segments that start at `first_row` or later, exactly.
+
+        Args:
+            queries: (q, dim) float32.
+            k: Passages for each query.
+            allowed: (rows,) bool, or None for all.
+            first_row: A segment's start.
+
+        Returns:
+            For each query scores (m,) float32 and global rows (m,) int64, best first, m the smaller of k and the rows.
+        """
+        parts: list[list[Raw]] = [[] for _ in queries]
+        for start, segment in zip(self.starts, self.segments, strict=False):
+            mask = None if allowed is None else allowed[start : start + segment.rows]
+            count = min(k, segment.rows if mask is None else int(mask.sum()))
+            if start < first_row or count == 0:
+                continue
+            scores, found = segment.vectors.search(queries, count, mask)
+            for part, query_scores, query_rows in zip(parts, scores, found + start, strict=True):
+                part.append((query_scores, query_rows))
+        return [merged(part, k) for part in parts]
+
     def blocks(self, block_rows: int) -> Iterator[np.ndarray]:
         """Yield all vectors in order, (n, dim) float32 with n <= block_rows."""
         for segment in self.segments:
             for start in range(0, segment.rows, block_rows):
                 yield segment.vectors.block(start, min(start + block_rows, segment.rows))
+
+
+def merged(parts: Sequence[Raw], most: int) -> Raw:
+    """Bring scores and rows from several places into one order, best first, and keep so many."""
+    if len(parts) == 1:
+        return parts[0]
+    scores = np.concatenate([part[0] for part in parts] or [np.empty(0, np.float32)])
+    rows = np.concatenate([part[1] for part in parts] or [np.empty(0, np.int64)])
+    best = np.argsort(-scores, kind="stable")[:most]
+    return scores[best], rows[best]

@@ -22,9 +22,10 @@ from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.hybrid import Fusion
 from retrieval.index.approximate import plans
-from retrieval.index.build import IndexSpec, Writer, check_target, writing_index
+from retrieval.index.build import IndexSpec, Writer, writing_index
 from retrieval.index.choosing import Wanted
 from retrieval.index.manifest import Manifest
+from retrieval.index.place import check_target
 from retrieval.index.vectors import WantedDtype
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
