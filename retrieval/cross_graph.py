@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ from retrieval.texts import bare_tokenizer
 
 _PROBE = ("how far did the lake rise?", "Measured at 6:40 a.m., the Überlauf of lake 七 rose by 12.5 cm # metres")
 _PROBE_WORDS = (4, 0, 1, 9, 60, 200, 500)  # of the passage; beyond any local attention
-
-logger = logging.getLogger(__name__)
 
 
 class PairGraph:
@@ -89,15 +86,7 @@ def load_cross_graph(found: ResolvedModel, *, sha256: str, dtype: str) -> PairGr
         ModelError: The model cannot be loaded, or not run by OpenVINO.
     """
     cached = Cached("cross-encoder", sha256)
-    try:
-        if not cached.facts:
-            logger.info("converting %s for OpenVINO, once", found.name)
-            _convert(cached, found)
-        if "refused" in cached.facts:
-            raise ModelError(cached.facts["refused"])
-        dtype = cached.dtype(dtype)
-    except (ModelError, OSError) as error:
-        raise ModelError(f"model {found.name} is not run by OpenVINO: {error}") from error
+    dtype = cached.ready(found.name, dtype, lambda: _convert(cached, found))
     typed = bool(cached.facts["spec"]["with_types"])
     torch = functools.cache(lambda: TorchPairs(_in_torch(found)[0], with_types=typed))
     return PairGraph(cached, cached.graph(dtype), dtype=dtype, torch=torch)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,7 @@ class Cached:
         """The facts of a whole folder; {} for one that is absent or damaged, which is made again."""
         try:
             facts: dict[str, Any] = json.loads((self.folder / _FACTS).read_text(encoding="utf-8"))
-            whole = all((self.folder / name).stat().st_size == size for name, size in facts["files"].items())
+            whole = self._holds(facts["files"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
         if not whole:
@@ -172,6 +172,9 @@ class Cached:
         with contextlib.suppress(OSError):  # a cache of somebody else's
             os.utime(self.folder / _FACTS)  # when it was last used
         return facts
+
+    def _holds(self, sizes: Mapping[str, int]) -> bool:
+        return all((self.folder / name).stat().st_size == size for name, size in sizes.items())
 
     def graph(self, dtype: str) -> Graph:
         """Prepare to run the graph."""
@@ -202,6 +205,27 @@ class Cached:
         if wanted == "bfloat16" and not sound:
             raise ModelError(f"in bfloat16 it does not agree with torch ({bfloat16:.4f}); use float32")
         return wanted
+
+    def ready(self, name: str, dtype: str, convert: Callable[[], None]) -> str:
+        """See to it that there is a graph, and say in what format it computes; see `dtype`.
+
+        Args:
+            name: The model's, for messages.
+            dtype: What is asked for.
+            convert: Makes the graph, by way of `convert`; called where there is none.
+
+        Raises:
+            ModelError: There is none, and none can be made; or it does not agree with its model in this format.
+        """
+        try:
+            if not self.facts:
+                logger.info("converting %s for OpenVINO, once", name)
+                convert()
+            if "refused" in self.facts:
+                raise ModelError(self.facts["refused"])
+            return self.dtype(dtype)
+        except (ModelError, OSError) as error:
+            raise ModelError(f"model {name} is not run by OpenVINO: {error}") from error
 
     def convert(
         self, module: Any, probes: Sequence[Probe], tokenizer: Any, facts: Mapping[str, Any], *, per_row: bool
@@ -257,7 +281,7 @@ class Cached:
         facts = self.folder / f"{name}.json"
         try:
             sizes: dict[str, int] = json.loads(facts.read_text(encoding="utf-8"))
-            if sizes and all((self.folder / part).stat().st_size == size for part, size in sizes.items()):
+            if sizes and self._holds(sizes):
                 return self._graph(f"{name}.xml", "int8")
         except (OSError, ValueError, AttributeError):
             pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ from retrieval.texts import TextModel, TextSpec
 
 _PROBE = "Measured at 6:40 a.m., the Überlauf of lake 七 rose by 12.5 cm; def level(x): return x / 2  # metres"
 _PROBE_LENGTHS = (16, 0, 1, 3, 33, 120, 254, 510, 1100)  # tokens; the last are beyond any local attention
-
-logger = logging.getLogger(__name__)
 
 
 class SentenceGraph(TextModel):
@@ -89,15 +86,7 @@ def load_sentence_graph(
     cached = Cached("bi-encoder", sha256)  # with the pooling of its own
     if pooling is not None and cached.facts.get("spec", {}).get("pooling") != pooling:
         cached = Cached("bi-encoder", sha256, pooling)
-    try:
-        if not cached.facts:
-            logger.info("converting %s for OpenVINO, once", resolved.name)
-            _convert(cached, resolved, pooling)
-        if "refused" in cached.facts:
-            raise ModelError(cached.facts["refused"])
-        dtype = cached.dtype(dtype)
-    except (ModelError, OSError) as error:
-        raise ModelError(f"model {resolved.name} is not run by OpenVINO: {error}") from error
+    dtype = cached.ready(resolved.name, dtype, lambda: _convert(cached, resolved, pooling))
     torch = functools.cache(lambda: _in_torch(resolved, pooling))
     return SentenceGraph(cached, cached.graph(dtype), name=resolved.name, torch=torch), dtype
 
@@ -145,9 +134,7 @@ def _probes(model: SentenceModel) -> list[Probe]:
     words = np.array(model.tokenize([_PROBE])[0].ids, dtype=np.int32)
     most = (model.spec.limit or _PROBE_LENGTHS[-1]) - model.spec.frame.size
     probes = []
-    for length in sorted(
-        {min(length, most) for length in _PROBE_LENGTHS}, key=lambda length: length != _PROBE_LENGTHS[0]
-    ):
+    for length in dict.fromkeys(min(length, most) for length in _PROBE_LENGTHS):
         tokens = [np.resize(np.roll(words, -shift), length) for shift in (0, 5)]
         probes.append(Probe(inputs=_named(model.inputs(tokens)), output=model.forward(tokens)))
     return probes
