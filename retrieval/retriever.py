@@ -42,7 +42,8 @@ _QUERIES_AT_ONCE = 256
 
 Mode = Literal["auto", "dense", "lexical", "hybrid"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-"""By vectors, by keywords, by both; `auto` is hybrid for texts where the index has a keyword part, else dense."""
+"""By vectors, by keywords, by both; `auto` is hybrid for texts where the index has a keyword part, else dense; lexical
+for texts on an index of ready-made vectors with a keyword part, where no model is given."""
 
 
 class Retriever:
@@ -62,9 +63,10 @@ class Retriever:
         self.index = index
         self.reranker = reranker
         self.mode = mode
-        self._settled(mode)
         self._encoder = encoder
         self._model, self._run = model, run
+        self._settled(mode)
+        self._said_keywords = False
         self._lock = threading.Lock()
         if encoder is not None:
             require_same_model(index.manifest, encoder, index.path)
@@ -97,7 +99,8 @@ class Retriever:
                 pairs; `auto` for the one that comes with the installation where the index's passages are English
                 or code (see `retrieval.shipped`), else none; None for one stage.
             mode: How searches find hits where they do not say: dense (by vectors), lexical (by keywords, without any
-                encoder), hybrid (by both), or auto: hybrid where the index has a keyword part, else dense.
+                encoder), hybrid (by both), or auto: hybrid where the index has a keyword part, else dense; lexical for
+                texts where it has one and nothing says which model encodes them.
             device: auto, cpu, cuda or mps.
             dtype: auto, float32, bfloat16 or float16.
             runtime: auto, torch or openvino: what runs the models.
@@ -253,6 +256,13 @@ class Retriever:
         settled = self._settled(mode or self.mode, vectors=isinstance(queries, np.ndarray))
         if isinstance(queries, np.ndarray):
             queries = self._comparable(queries)
+        elif settled == "lexical" and (mode or self.mode) == "auto" and not self._said_keywords:
+            self._said_keywords = True
+            log.warning(
+                "%s was made of ready-made vectors without a model: texts are searched by keywords alone (lexical); "
+                "give --model to search by both",
+                self.index.path,
+            )
         reranker = None if rerank is False else self.reranker
         depth = k if reranker is None else max(k, rerank_depth)
         results: list[list[Hit]] = []
@@ -331,7 +341,10 @@ class Retriever:
         if mode not in MODES:
             raise ConfigError(f"mode is {mode!r}; expected one of {', '.join(MODES)}")
         if mode == "auto":
-            return "dense" if vectors or self.index.without_keywords else "hybrid"
+            if vectors or self.index.without_keywords:
+                return "dense"
+            readable = self._encoder is not None or self._model is not None or self.index.manifest.encoder is not None
+            return "hybrid" if readable else "lexical"
         if mode != "dense":
             if vectors:
                 raise ConfigError(f"mode {mode} reads texts: search with a text, or with mode dense")

@@ -377,7 +377,10 @@ def test_query_with_vectors(vectors: Path, tmp_path: Path) -> None:
         ("1", None, "ferry"),
         ("2", None, "copper"),
     ]
-    assert "ready-made vectors without a model" in fails("query", vectors, "a text")
+    assert "ready-made vectors without a model" in fails("query", vectors, "a text", "--mode", "dense")
+    by_keywords = run("query", vectors, "ferry", "--json")
+    assert [hit["doc_id"] for hit in json.loads(by_keywords.stdout)["hits"]] == ["ferry"]
+    assert re.fullmatch(r"WARNING: [^\n]* keywords alone [^\n]*\n", by_keywords.stderr)
     np.save(tmp_path / "wrong.npy", unit(2, dim=3))
     assert "has 16 dimensions" in fails("query", vectors, "--vectors", tmp_path / "wrong.npy")
     np.save(tmp_path / "none.npy", unit(4)[:0])

@@ -20,6 +20,7 @@ from retrieval import (
     DataError,
     Hit,
     IndexMismatchError,
+    IndexSettings,
     ModelError,
     Retriever,
     build_index,
@@ -352,11 +353,33 @@ def test_an_index_of_ready_made_vectors_answers_texts_when_the_model_is_given(ti
     expected = Retriever.open(tmp_path / "by-model").search("heat", 4, mode="dense")
     assert ready.search(encoder.encode_queries(["heat"])[0], 4) == expected
     with pytest.raises(ConfigError, match=r"ready-made vectors.*--model"):
-        ready.search("heat")
+        ready.search("heat", mode="dense")
     with pytest.raises(IndexMismatchError, match=r"ready-made vectors \(32 dimensions\).*dim48 \(48\)"):
         Retriever.open(tmp_path / "ready", model=tiny("dim48")).search("heat")
     with pytest.raises(IndexMismatchError, match=r"made with mean .*the model given is other"):
         Retriever.open(tmp_path / "named", model=tiny("other"))
+
+
+def test_texts_are_searched_by_keywords_where_no_model_encodes_them(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vectors = np.eye(4, 32, dtype=np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    corpus = write(tmp_path, DOCUMENTS[:4])
+    build_index(corpus, tmp_path / "ready", vectors=tmp_path / "v.npy")
+    ready = Retriever.open(tmp_path / "ready")
+    assert ready.search(vectors[2], 1)[0].doc_id == "mean" and not caplog.records
+    assert ready.search("ferry heat", mode="lexical") and not caplog.records  # as asked for
+    found = [ready.search("ferry heat") for _ in range(2)]
+    assert [hit.doc_id for hit in found[0]] == ["copper", "ferry"] and found[0] == found[1]
+    assert found[0] == ready.search("ferry heat", mode="lexical") and ready.facts()["mode"] == "lexical"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # once
+    assert "keywords alone" in caplog.text and "--model" in caplog.text
+    with pytest.raises(ConfigError, match=r"ready-made vectors.*--model"):
+        ready.search("ferry", mode="hybrid")
+    build_index(corpus, tmp_path / "bare", vectors=tmp_path / "v.npy", settings=IndexSettings(lexical=False))
+    with pytest.raises(ConfigError, match=r"ready-made vectors.*--model"):
+        Retriever.open(tmp_path / "bare").search("ferry")
 
 
 def test_an_index_of_shortened_vectors_is_asked_and_grows_with_such(tiny: Any, tmp_path: Path) -> None:
