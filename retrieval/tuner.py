@@ -141,10 +141,13 @@ def encoding_of(manifest: Manifest, settings: TuningSettings) -> EncoderSettings
 
 def shape_of(manifest: Manifest) -> IndexSettings:
     """Return how an index was made, for another one of its kind."""
+    spec = IndexSpec.of(manifest)
     return IndexSettings(
-        index_type=manifest.index_type,
-        vector_dtype=IndexSpec.of(manifest).vector_dtype,
-        lexical=bool(manifest.lexical),
+        index_type=spec.approximate.index_type,
+        min_recall=spec.approximate.min_recall,
+        memory_limit=spec.approximate.memory_limit,
+        vector_dtype=spec.vector_dtype,
+        lexical=bool(spec.lexical),
     )
 
 

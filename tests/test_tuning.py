@@ -218,12 +218,13 @@ def test_another_call_discards_what_was_left(world: Path, tmp_path: Path, caplog
 
 def test_the_index_s_settings_are_kept(world: Path, tiny: Any, tmp_path: Path) -> None:
     encoding = EncoderSettings(max_length=24, overlap=3, query_prompt="ask: ", document_prompt="text: ")
-    settings = IndexSettings(index_type="flat", vector_dtype="float16")
+    settings = IndexSettings(index_type="flat", min_recall=0.9, memory_limit=10**9, vector_dtype="float16")
     build_index(world / "bench", tmp_path / "index", model=tiny("mean"), encoding=encoding, settings=settings)
     made = TuningSettings(max_steps=1, keep="always")
     tune(tmp_path / "index", world / "bench", tmp_path / "out", settings=made)
     old, new = (Index.open(path).manifest for path in (tmp_path / "index", tmp_path / "out" / "index"))
     assert (new.index_type, new.vector_dtype, new.text) == (old.index_type, old.vector_dtype, old.text)
+    assert (new.min_recall, new.memory_limit) == (old.min_recall, old.memory_limit) == (0.9, 10**9)
     assert (new.documents, new.passages) == (old.documents, old.passages) and new.passages > new.documents
     assert old.encoder is not None and new.encoder is not None
     for name in ("query_prompt", "document_prompt", "max_length", "pooling"):
