@@ -37,6 +37,7 @@ from retrieval.index.place import check_target, clean, lock, next_generation, re
 from retrieval.index.reader import Index
 from retrieval.index.segment import Rows, Segment, write_file, write_segment
 from retrieval.index.vectors import VectorDtype, WantedDtype, checked, fits_float16
+from retrieval.units import TreeEntry
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class IndexSpec:
         text: How text was made.
         lexical: Whether there is a keyword part; None in indexes of a release without, for which compacting makes one.
         fusion: How the scores of keyword search and of vectors are mixed; None: by the default.
+        trees: The folders that documents come from, and how their files are chosen; None: not known.
     """
 
     dim: int
@@ -68,6 +70,7 @@ class IndexSpec:
     text: dict[str, Any]
     lexical: bool | None = True
     fusion: dict[str, Any] | None = None
+    trees: list[TreeEntry] | None = None
 
     @classmethod
     def of(cls, manifest: Manifest) -> IndexSpec:
@@ -85,6 +88,7 @@ class IndexSpec:
             text=manifest.text,
             lexical=manifest.lexical,
             fusion=manifest.fusion,
+            trees=manifest.trees,
         )
 
 
@@ -240,6 +244,10 @@ class Writer:
                     yield rows.segments[0].passage(row), vector
             first += part.segment.rows
 
+    def set_trees(self, trees: list[TreeEntry] | None) -> None:
+        """Remember from the commit on that documents come from these folders."""
+        self.spec = replace(self.spec, trees=trees)
+
     def set_fusion(self, fusion: dict[str, Any] | None) -> None:
         """Mix the scores of both sides in this way from the commit on; None: by the default."""
         self.spec = replace(self.spec, fusion=fusion)
@@ -367,6 +375,7 @@ class Writer:
             approximate=approximate,
             lexical=self.spec.lexical,
             fusion=self.spec.fusion,
+            trees=self.spec.trees,
         )
         with writing(self.path):
             self._move_into_place(manifest)

@@ -15,6 +15,7 @@ from typing import Any
 
 from retrieval.errors import IndexFormatError
 from retrieval.files import atomic_write, sha256
+from retrieval.units import TreeEntry
 
 FORMAT = "retrieve-rerank index"
 FORMAT_VERSION = 2
@@ -130,6 +131,7 @@ class Manifest:
         fusion: How the scores of both sides are mixed (see `retrieval.hybrid`); None: by the default.
         min_recall: Recall@10 that was asked of an approximate index.
         memory_limit: Bytes that searching may hold beyond the mapped vectors, or None.
+        trees: The folders whose files are documents of the index, and how they were chosen; None: not known.
     """
 
     generation: int
@@ -149,6 +151,7 @@ class Manifest:
     fusion: dict[str, Any] | None = None
     min_recall: float = 0.99
     memory_limit: int | None = None
+    trees: list[TreeEntry] | None = None
 
     @property
     def rows(self) -> int:
@@ -217,6 +220,8 @@ def _parse(body: dict[str, Any]) -> Manifest:
         body["deleted"] = DeletedEntry(**{**deleted, "file": FileEntry(**deleted["file"])})
     if approximate := body["approximate"]:
         body["approximate"] = ApproximateEntry(**{**approximate, "file": FileEntry(**approximate["file"])})
+    if trees := body.get("trees"):
+        body["trees"] = [TreeEntry(**entry) for entry in trees]
     return Manifest(**body)
 
 

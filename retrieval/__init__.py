@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         compact_index,
         delete_documents,
         optimize_index,
+        preview_sync,
         sync_documents,
     )
     from retrieval.mixture import JudgedList, Mixture, fit_mixture
@@ -101,6 +102,7 @@ __all__ = [
     "make_benchmark",
     "markdown_report",
     "optimize_index",
+    "preview_sync",
     "read_qrels",
     "read_queries",
     "read_run",
@@ -147,6 +149,7 @@ _HOMES = {
     "read_queries": "queries",
     "read_run": "runs",
     "rerank_run": "reranking",
+    "preview_sync": "indexing",
     "sync_documents": "indexing",
     "write_run": "runs",
 }

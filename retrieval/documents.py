@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,19 @@ from retrieval.formats import KINDS, STANDARD_INPUT, Columns, kind_of, read_file
 from retrieval.lines import COMPRESSIONS, shown
 from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
 from retrieval.rejects import DocumentCounts, ReadingLog, Reject
-from retrieval.tree import Found, Skipped, TextFile, digest_of, is_text_name, read_bytes, read_text, text_of, walk
-from retrieval.units import DIGEST, UNITS, UNITS_TYPE, units_column
+from retrieval.tree import (
+    Found,
+    Skipped,
+    TextFile,
+    Wishes,
+    digest_of,
+    is_text_name,
+    read_bytes,
+    read_text,
+    text_of,
+    walk,
+)
+from retrieval.units import DIGEST, UNITS, UNITS_TYPE, TreeEntry, units_column
 
 __all__ = [
     "DocumentCounts",
@@ -47,11 +58,13 @@ _WORD = re.compile(r"\w").search
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A source: its name as given, the file or folder to read, and its kind (`tree`, `file` or a format)."""
+    """A source: its name as given, the file or folder to read, its kind (`tree`, `file` or a format), and of a tree how
+    files are chosen."""
 
     name: str
     path: str
     kind: str
+    tree: TreeEntry | None = None
 
 
 def _source(given: str | Path) -> _Source:
@@ -83,6 +96,21 @@ def _source(given: str | Path) -> _Source:
     return _Source(name, name, "file")
 
 
+def _with_tree(source: _Source, settings: DocumentSettings, known: Sequence[TreeEntry]) -> _Source:
+    """Says how the files of a folder are chosen: as the settings say, or else as they were in `known`."""
+    if source.kind != "tree":
+        return source
+    name = Path(os.path.realpath(source.path)).name
+    tree = TreeEntry(name=name, include=list(settings.include), exclude=list(settings.exclude))
+    if not settings.include and not settings.exclude:
+        tree = next((one for one in known if one.name == name), tree)
+    return replace(source, tree=tree)
+
+
+def _wishes(tree: TreeEntry) -> Wishes:
+    return Wishes.of(tree.include, tree.exclude)
+
+
 class DocumentStream:
     """The documents of several sources, batch by batch.
 
@@ -94,6 +122,7 @@ class DocumentStream:
         sources: at least one.
         settings: how they are read.
         batch_rows: documents a batch, at most.
+        trees: how folders were read before; one of the same name is read so again, where `settings` has no patterns.
 
     Raises:
         DataError: a source does not exist or is of no known kind.
@@ -106,10 +135,11 @@ class DocumentStream:
         settings: DocumentSettings = DocumentSettings(),
         *,
         batch_rows: int = 1024,
+        trees: Sequence[TreeEntry] | None = None,
     ) -> None:
         self.settings = settings
         self._batch_rows = batch_rows
-        self._sources = [_source(source) for source in sources]
+        self._sources = [_with_tree(_source(source), settings, trees or ()) for source in sources]
         self._known = KnownIds()
         self._log = ReadingLog(settings.on_bad)
         self._input_read = False
@@ -164,11 +194,19 @@ class DocumentStream:
         """Makes ids of an index count as taken: a document with one of them is a bad record."""
         self._known.add(doc_ids)
 
-    def leave_out(self, digests: Mapping[str, str]) -> None:
+    @property
+    def trees(self) -> list[TreeEntry]:
+        """How the folders among the sources are read."""
+        return [source.tree for source in self._sources if source.tree is not None]
+
+    def leave_out(self, digests: Mapping[str, str]) -> set[str]:
         """Makes the stream pass over files that have not changed, without taking their text out.
 
         Args:
             digests: SHA-256, in hexadecimal digits, by doc_id.
+
+        Returns:
+            Those ids that no file has any more; reading may tell that others are no documents now.
 
         Raises:
             ConfigError: a source is no tree.
@@ -177,13 +215,15 @@ class DocumentStream:
         for source in self._sources:
             if source.kind != "tree":
                 raise ConfigError(f"{shown_file(source.name)} is no folder of files, which is what --sync compares")
-        if not any(file.doc_id in digests for source in self._sources for file in self._files(source)):
+        gone = digests.keys() - {file.doc_id for source in self._sources for file in self._files(source)}
+        if len(gone) == len(digests):
             names = ", ".join(shown_file(source.name) for source in self._sources)
             raise DataError(
                 f"no file of {names} is in the index; give the folders that it was made of, "
                 "or rebuild it with `retrieve build-index --overwrite` if none of their files is left"
             )
         self._digests = digests
+        return gone
 
     def fingerprint(self) -> str | None:
         """Identifies the input by names, sizes, times of change and settings; None with standard input.
@@ -195,7 +235,7 @@ class DocumentStream:
         for source in self._sources:
             if source.path == STANDARD_INPUT:
                 return None
-            entries.append((source.kind, source.name))
+            entries.append((source.kind, source.name, source.tree and asdict(source.tree)))
             entries += [(file.doc_id, file.size, file.changed) for file in self._files(source)]
         return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
@@ -282,7 +322,7 @@ class DocumentStream:
             log.notice(f"{shown_file(source.path)}: no record has a title in {settings.title_field!r}")
 
     def _tree_pieces(self, number: int, source: _Source, log: ReadingLog) -> Iterator[Piece]:
-        found = walk(source.path, self.settings.wishes()) if source.kind == "tree" else self._files(source)
+        found = walk(source.path, _wishes(source.tree)) if source.tree else self._files(source)
         batch = _TreeBatch()
         read = 0
         for file in found:
@@ -320,8 +360,8 @@ class DocumentStream:
         """
         if source.path == STANDARD_INPUT:
             return []
-        if source.kind == "tree":
-            return [file for file in walk(source.path, self.settings.wishes()) if isinstance(file, Found)]
+        if source.tree:
+            return [file for file in walk(source.path, _wishes(source.tree)) if isinstance(file, Found)]
         path = Path(source.path)
         try:
             status = path.stat()

@@ -26,7 +26,9 @@ from retrieval.index.build import IndexSpec, Writer, writing_index
 from retrieval.index.choosing import Wanted
 from retrieval.index.manifest import Manifest
 from retrieval.index.place import check_target
+from retrieval.index.reader import Index
 from retrieval.index.vectors import WantedDtype
+from retrieval.lines import shown
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
 from retrieval.units import DIGEST, is_own
@@ -196,6 +198,7 @@ def build_index(
         encoder = encoder or BiEncoder.load(model, settings=encoding)
         spec = _encoder_spec(encoder, encoding, settings)
         source = EncodedPassages(encoder)
+    spec = replace(spec, trees=stream.trees)
     check_workers(source, workers)
     plans(settings.index_type, rows=10**9, dim=spec.dim)  # a factory string that FAISS does not know fails now
     with writing_index(path, spec=spec, inputs=inputs, overwrite=overwrite) as writer:
@@ -251,7 +254,7 @@ def add_documents(
     else:
         source = _encoded(manifest, path, model, encoder, encoding)
     check_workers(source, workers)
-    stream = DocumentStream(_sources(corpus), documents)
+    stream = DocumentStream(_sources(corpus), documents, trees=manifest.trees)
     if rejects is not None:
         stream.check_apart(rejects)
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
@@ -260,6 +263,9 @@ def add_documents(
             for batch in writer.present.documents():
                 stream.also_known(batch["doc_id"])
         outdated = writer.kept_ids if upsert else None
+        if (known := writer.spec.trees) is not None:
+            names = {tree.name for tree in stream.trees}
+            writer.set_trees([tree for tree in known if tree.name not in names] + stream.trees)
         return _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, outdated=outdated)
 
 
@@ -271,6 +277,7 @@ def sync_documents(
     encoder: Encoder | None = None,
     documents: DocumentSettings = DocumentSettings(),
     encoding: EncoderSettings = EncoderSettings(),
+    max_deletes: int | None = None,
     workers: int = 1,
     rejects: str | Path | None = None,
     progress: ProgressCallback | None = None,
@@ -279,21 +286,24 @@ def sync_documents(
 
     Only files that are new or have other bytes are read further and encoded; a document whose file is gone, or is no
     longer read, is deleted. Documents that came from other sources stay. The result answers as a new index would, but
-    for the weight of keywords in hybrid search, which stays as it is.
+    for the weight of keywords in hybrid search, which stays as it is. `preview_sync` says what would be done.
 
     Args:
         trees: All folders that files of the index came from.
         path: The index folder.
         model: As in `add_documents`, like the others.
         encoder: See there.
-        documents: How files are chosen; give the patterns that the index was built with.
+        documents: How files are chosen. Without patterns each folder is read by those that it was read by before; new
+            ones are remembered.
         encoding: See there.
+        max_deletes: Documents that may be deleted. None: half of those that came from folders, and none where these
+            are not, by their names, the folders that the index was made of.
         workers: See there.
         rejects: See there.
         progress: See there.
 
     Raises:
-        ConfigError: A source is no folder.
+        ConfigError: A source is no folder, or more documents would be deleted than may be; nothing is changed.
         DataError: No file of the folders is in the index; a new file has the id of a document from elsewhere; and as
             in `add_documents`.
         IndexMismatchError: Another model than the index's.
@@ -304,13 +314,16 @@ def sync_documents(
     manifest = Manifest.read(path)
     source = _encoded(manifest, path, model, encoder, encoding)
     check_workers(source, workers)
-    stream = DocumentStream(_sources(trees), documents)
+    stream = DocumentStream(_sources(trees), documents, trees=manifest.trees)
     if rejects is not None:
         stream.check_apart(rejects)
     gone: set[str] = set()
     with _changing(path, manifest, _joint(stream.fingerprint(), "sync")) as writer:
-        digests = _split_by_origin(writer, stream)
-        stream.leave_out(digests)
+        digests = _split_by_origin(writer.present, stream)
+        before = writer.present.manifest
+        if too_many := _too_many_deletes(before, stream, len(stream.leave_out(digests)), len(digests), max_deletes):
+            raise ConfigError(too_many)  # before anything is encoded
+        writer.set_trees(stream.trees)
 
         def outdated() -> Iterator[pa.Array]:
             fresh: set[str] = set()
@@ -320,6 +333,8 @@ def sync_documents(
             if twice := fresh & stream.unchanged:
                 raise DataError(f"id {min(twice)!r} is in two of the folders; index them by their common parent")
             gone.update(digests.keys() - fresh - stream.unchanged)
+            if too_many := _too_many_deletes(before, stream, len(gone), len(digests), max_deletes):
+                raise ConfigError(too_many)
             yield pa.array(sorted(gone), pa.string())
 
         report = _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, outdated=outdated)
@@ -327,10 +342,82 @@ def sync_documents(
     return replace(report, unchanged=len(stream.unchanged), vanished=len(gone), replaced=replaced)
 
 
-def _split_by_origin(writer: Writer, stream: DocumentStream) -> dict[str, str]:
-    """Return the digests of the present index's files by id; ids from other sources count as taken in the stream."""
+@dataclass(frozen=True, kw_only=True)
+class SyncPreview:
+    """What `sync_documents` would do: ids of documents that are new, changed or vanished, sorted.
+
+    Attributes:
+        new: Would be added.
+        changed: Would be replaced.
+        vanished: Would be deleted.
+        unchanged: How many would stay as they are.
+        refusal: Why it would not be done, or None.
+    """
+
+    new: list[str]
+    changed: list[str]
+    vanished: list[str]
+    unchanged: int
+    refusal: str | None
+
+
+def preview_sync(
+    trees: str | Path | Sequence[str | Path],
+    path: str | Path,
+    *,
+    documents: DocumentSettings = DocumentSettings(),
+    max_deletes: int | None = None,
+) -> SyncPreview:
+    """Say what `sync_documents` would do. Changed files are read; nothing is encoded or changed.
+
+    Args:
+        trees: As in `sync_documents`, like the others.
+        path: The index folder.
+        documents: See there.
+        max_deletes: See there.
+
+    Raises:
+        ConfigError: A source is no folder.
+        DataError: No file of the folders is in the index, or a file that cannot be used.
+        IndexFormatError: No index at `path`, or a damaged one.
+    """
+    index = Index.open(Path(path).expanduser())
+    stream = DocumentStream(_sources(trees), documents, trees=index.manifest.trees)
+    digests = _split_by_origin(index, stream)
+    stream.leave_out(digests)
+    fresh = {doc_id for batch in stream for doc_id in batch["doc_id"].to_pylist()}
+    vanished = digests.keys() - fresh - stream.unchanged
+    return SyncPreview(
+        new=sorted(fresh - digests.keys()),
+        changed=sorted(fresh & digests.keys()),
+        vanished=sorted(vanished),
+        unchanged=len(stream.unchanged),
+        refusal=_too_many_deletes(index.manifest, stream, len(vanished), len(digests), max_deletes),
+    )
+
+
+def _too_many_deletes(
+    manifest: Manifest, stream: DocumentStream, count: int, total: int, most: int | None
+) -> str | None:
+    """Say why so many of all documents that came from folders should not be deleted, if that is so."""
+    now = {tree.name for tree in stream.trees}
+    before = now if manifest.trees is None else {tree.name for tree in manifest.trees}
+    if count <= (most if most is not None else total // 2 if now == before else 0):
+        return None
+    would = f"{count:,} of {total:,} documents would be deleted, since no file of {_listed(now)} is theirs"
+    if most is None and now != before:
+        return f"{would}; the index was made of {_listed(before)}: give all of them, or --max-deletes {count}"
+    return f"{would}; if they are to go, say --max-deletes {count} (--dry-run lists them)"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(sorted(map(shown, names))) or "no folder"
+
+
+def _split_by_origin(index: Index, stream: DocumentStream) -> dict[str, str]:
+    """Return the digests of an index's files by id; ids from other sources count as taken in the stream."""
     digests: dict[str, str] = {}
-    for batch in writer.present.documents():
+    for batch in index.documents():
         names = batch.schema.names
         if DIGEST in names and "kind" in names and is_own(batch.schema.field("kind")):  # else it is metadata
             of_tree = pc.and_(pc.is_valid(batch["kind"]), pc.is_valid(batch[DIGEST]))
@@ -355,8 +442,9 @@ def _encoded(
 def _changing(path: Path, manifest: Manifest, inputs: str | None) -> Iterator[Writer]:
     """Open an index for one change; it must still be of the kind that `manifest` says."""
     with writing_index(path, inputs=inputs) as writer:
-        now, before = (replace(IndexSpec.of(one), fusion=None) for one in (writer.present.manifest, manifest))
-        if now != before:  # the weight of keywords may have been tuned meanwhile
+        kinds = (IndexSpec.of(one) for one in (writer.present.manifest, manifest))
+        now, before = (replace(kind, fusion=None, trees=None) for kind in kinds)  # what may have changed meanwhile
+        if now != before:
             raise IndexMismatchError(f"{path} was replaced by an index of another kind meanwhile; repeat the command")
         yield writer
 
@@ -553,7 +641,8 @@ def _fill(
     deleted = [writer.present.find(ids) for ids in outdated()] if outdated else []
     for rows in deleted:
         writer.delete(rows)
-    manifest = writer.commit() if writer.parts or any(map(len, deleted)) else writer.present.manifest
+    changed = writer.parts or any(map(len, deleted)) or writer.spec.trees != writer.present.manifest.trees
+    manifest = writer.commit() if changed else writer.present.manifest
     written = sum(part.documents for part in writer.parts)
     return BuildReport(
         documents=written,

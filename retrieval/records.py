@@ -55,15 +55,11 @@ class DocumentSettings:
         for name, patterns in (("--include", self.include), ("--exclude", self.exclude)):
             if isinstance(patterns, str):
                 raise ConfigError(f"{name} {patterns!r} is one text; expected a list of patterns")
-        self.wishes()
+        Wishes.of(self.include, self.exclude)
         if self.on_bad not in ("fail", "skip"):
             raise ConfigError(f"--on-bad {self.on_bad}: expected fail or skip")
         if self.header is False and self.given:
             raise ConfigError(f"--no-header leaves no name for {', '.join(map(repr, self.given))}; drop one of them")
-
-    def wishes(self) -> Wishes:
-        """What the user wants of source trees beyond the rules."""
-        return Wishes.of(self.include, self.exclude)
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -51,6 +51,15 @@ class Unit:
     kind: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """A folder whose files are documents: its own name, and the patterns by which they were chosen."""
+
+    name: str
+    include: list[str]
+    exclude: list[str]
+
+
 def units_column(units: Sequence[Sequence[Unit] | None]) -> pa.Array:
     """Make the column `units` of some documents; None for a document that is not cut into units."""
     rows = [

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ from retrieval import (
     DataError,
     DocumentSettings,
     Retriever,
+    add_documents,
     build_index,
     compact_index,
     delete_documents,
     documents,
+    preview_sync,
     sync_documents,
 )
 from retrieval.chunking import PassageVectors
 from retrieval.cli import main
 from retrieval.index.manifest import Manifest
 from retrieval.index.reader import Index
+from retrieval.units import TreeEntry
 
 
 class Counting:
@@ -151,6 +155,72 @@ def test_files_that_only_vanished(tree: Path, tmp_path: Path, encoder: Any) -> N
     assert (report.unchanged, report.vanished, report.documents) == (8, 1, 1)  # what is chosen now counts
 
 
+def test_a_sync_that_would_delete_too_much_is_refused_before_anything_is_encoded(
+    tree: Path, tmp_path: Path, encoder: Any
+) -> None:
+    index, other = tmp_path / "index", tmp_path / "other"
+    other.mkdir()
+    (other / "o.txt").write_text("other")
+    build_index([tree, other], index, encoder=encoder)
+    (tree / "sub0/guide.md").write_text("# Guide\n")  # a sub-folder with a file of the same name
+    (tree / "sub0/new.md").write_text("# New\n")
+    encoder.texts.clear()
+    cases = (
+        (tree / "sub0", {}, r"13 of 14 .*no file of sub0 .*made of other and tree: give all of them, or .* 13$"),
+        (tree, {}, "1 of 14 .*made of other and tree"),
+        ([tree, other], {"documents": DocumentSettings(exclude=("sub*/",))}, r"12 of 14 .* --max-deletes 12 .*dry-run"),
+        ([tree, other], {"documents": DocumentSettings(exclude=("sub0/",)), "max_deletes": 3}, "4 of 14 "),
+    )
+    for folders, options, why in cases:
+        preview = preview_sync(folders, index, **options)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=why) as caught:
+            sync_documents(folders, index, encoder=encoder, **options)  # type: ignore[arg-type]
+        assert preview.refusal == str(caught.value)
+    assert encoder.texts == [] and Manifest.read(index).generation == 1
+    report = sync_documents(tree, index, encoder=encoder, max_deletes=1)
+    assert (report.vanished, report.documents) == (1, 2)
+    assert sync_documents(tree, index, encoder=encoder).unchanged == 15  # now it is made of this one
+
+
+def test_what_only_reading_shows_to_be_gone_counts_too(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    for path in tree.glob("sub*/*"):
+        path.write_bytes(b"\0")
+    with pytest.raises(ConfigError, match="12 of 13 documents would be deleted"):
+        sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert Manifest.read(tmp_path / "index").generation == 1
+
+
+def test_each_folder_is_read_by_the_patterns_it_was_built_with(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    index, other = tmp_path / "index", tmp_path / "other"
+    other.mkdir()
+    for name in ("a.ini", "b.md", "c.md"):
+        (other / name).write_text(f"value = {name}")
+    build_index(tree, index, encoder=encoder, documents=DocumentSettings(exclude=("*.md", "sub1/")))
+    add_documents(other, index, encoder=encoder, documents=DocumentSettings(exclude=("*.ini",)))
+    report = sync_documents([other, tree], index, encoder=encoder)
+    assert (report.unchanged, report.vanished, report.documents) == (10, 0, 0)
+    without = DocumentSettings(exclude=("b.md", "sub1/"))
+    preview = preview_sync([tree, other], index, documents=without)
+    assert (preview.new, preview.changed, preview.vanished) == (["a.ini", "guide.md"], [], ["b.md"])
+    assert preview.unchanged == 9 and preview.refusal is None
+    report = sync_documents(
+        [tree, other], index, encoder=encoder, documents=DocumentSettings(exclude=("b.md", "sub1/"))
+    )
+    assert (report.unchanged, report.vanished, report.documents) == (9, 1, 2)
+    (tree / "b.md").write_text("still left out")
+    assert sync_documents([tree, other], index, encoder=encoder).unchanged == 11
+
+
+def test_an_index_that_knows_no_folders_can_be_synced(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    build_index(tree, tmp_path / "index", encoder=encoder)
+    replace(Manifest.read(tmp_path / "index"), trees=None).write(tmp_path / "index")  # as an earlier release made it
+    (tree / "sub0/f00.ini").unlink()
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.vanished, report.unchanged) == (1, 12)
+    assert Manifest.read(tmp_path / "index").trees == [TreeEntry(name="tree", include=[], exclude=[])]
+
+
 def test_documents_from_elsewhere_stay(tree: Path, others: Path, tmp_path: Path, encoder: Any) -> None:
     build_index([others, tree], tmp_path / "index", encoder=encoder)
     change(tree)
@@ -247,6 +317,15 @@ def test_the_command(tree: Path, tmp_path: Path, tiny: Any) -> None:
 
     assert retrieve("build-index", tree, tmp_path / "index", "--model", tiny("mean")).exit_code == 0
     change(tree)
+    shown = retrieve("add", "--sync", "--dry-run", tree, tmp_path / "index")
+    assert shown.stdout.splitlines() == [
+        "new moved.ini", "new sub1/new.ini", "changed guide.md", "changed sub0/f00.ini",
+        "vanished sub1/f04.ini", "vanished sub2/f02.ini", "vanished sub2/f05.ini",
+    ]  # fmt: skip
+    assert shown.stderr.splitlines()[-2:] == ["files: 8 unchanged, 2 new, 2 changed, 3 vanished", "nothing was changed"]
+    listed = json.loads(retrieve("add", "--sync", "--dry-run", "--json", tree, tmp_path / "index").stdout)
+    assert (listed["changed"], listed["refusal"]) == (["guide.md", "sub0/f00.ini"], None)
+    assert retrieve("add", "--dry-run", tree, tmp_path / "index").exit_code == 2
     done = retrieve("add", "--sync", tree, tmp_path / "index", "--json")
     assert done.exit_code == 0, done.output
     assert "files: 8 unchanged, 2 changed, 3 vanished, 2 new" in done.stderr.splitlines()

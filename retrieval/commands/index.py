@@ -6,11 +6,15 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from retrieval.commands.options import DEVICE, READING, chosen, document_settings, set_by_user
+
+if TYPE_CHECKING:
+    from retrieval.indexing import SyncPreview
 
 WORKERS = click.option(
     "--workers",
@@ -156,6 +160,13 @@ def _report(done: str, result: Any, as_json: bool) -> None:
     help="CORPUS is the folders that INDEX was made of: encode files that are new or changed, delete documents whose "
     "files are gone.",
 )
+@click.option("--dry-run", is_flag=True, help="With --sync: list what would be done, and do nothing.")
+@click.option(
+    "--max-deletes",
+    type=click.IntRange(min=0),
+    help="With --sync: documents that may be deleted.  [default: half of those from folders; 0 where CORPUS is other "
+    "folders than INDEX was made of]",
+)
 @click.option("--model", help="Where the index's model lies now, if it moved.")
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens of a batch; default: by device.")
 @click.option("--vectors", type=click.Path(), help="Ready-made vectors, for an index made of such.")
@@ -171,15 +182,22 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
     retrieve add new.jsonl my-index
     retrieve add changed.jsonl my-index --upsert
     retrieve add --sync path/to/repository my-index
+    retrieve add --sync --dry-run path/to/repository my-index
     """
     from retrieval.console import progress, say
     from retrieval.encoder import EncoderSettings
-    from retrieval.indexing import add_documents, sync_documents
+    from retrieval.indexing import add_documents, preview_sync, sync_documents
 
     sync = options["sync"]
+    if not sync and (others := set_by_user("dry_run", "max_deletes")):
+        raise click.UsageError(f"only with --sync: {', '.join(others)}")
     if sync and (others := set_by_user("upsert", "vectors", "vector_field")):
         raise click.UsageError(f"--sync compares folders of files: it does not go with {', '.join(others)}")
-    named = ["model", "workers", "rejects", *([] if sync else ["upsert", "vectors", "vector_field"])]
+    if options["dry_run"]:
+        found = preview_sync(corpus, index, documents=document_settings(options), max_deletes=options["max_deletes"])
+        _preview(found, as_json)
+        return
+    named = ["model", "workers", "rejects", *(["max_deletes"] if sync else ["upsert", "vectors", "vector_field"])]
     with progress() as show:
         result = (sync_documents if sync else add_documents)(
             corpus,
@@ -194,6 +212,22 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
         counts["new"] = result.documents - result.replaced
         say(f"files: {', '.join(f'{count:,} {what}' for what, count in counts.items())}")
     _report("encoded" if sync else "added", result, as_json)
+
+
+def _preview(found: SyncPreview, as_json: bool) -> None:
+    from retrieval.console import say
+    from retrieval.lines import shown
+
+    if as_json:
+        click.echo(json.dumps(asdict(found), ensure_ascii=False))
+    kinds = {"new": found.new, "changed": found.changed, "vanished": found.vanished}
+    for kind, doc_ids in kinds.items():
+        for doc_id in () if as_json else doc_ids:
+            click.echo(f"{kind} {shown(doc_id, len(doc_id))}")
+    say(f"files: {found.unchanged:,} unchanged, {', '.join(f'{len(ids):,} {kind}' for kind, ids in kinds.items())}")
+    if found.refusal:
+        say(f"this would be refused: {found.refusal}")
+    say("nothing was changed")
 
 
 @click.command("delete")
