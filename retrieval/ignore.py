@@ -8,6 +8,7 @@ git are two oddities: a slash in a set of characters (`[a/]`), and two stars tha
 from __future__ import annotations
 
 import codecs
+import functools
 import os
 import re
 import stat
@@ -25,6 +26,8 @@ _EXCLUDE = f"{_REPOSITORY}/info/exclude"
 _LONGEST = 8192  # bytes of a pattern: every one of a path's escaped; a longer one is no pattern of a path
 _ESCAPED = re.compile(r"(?:\\.|[^\\])*", re.DOTALL)
 _STARS = re.compile(r"\*{3,}")
+_NAME = re.compile(r"[\w.-]+")  # of a path or in a pattern, where it stands for itself
+_SUFFIX = re.compile(r"\.[\w-]+\Z")
 # In a regular expression of pathspec's: a star, and what stands between it and the next one of the same name.
 _STAR = r"\[\^/\]\*"
 _MANY_STARS = re.compile(f"(?:{_STAR}){{2,}}")
@@ -102,15 +105,37 @@ def _octets(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
+class _Line:
+    """A line of an ignore file, which becomes a rule when it is first asked: of thousands most never are."""
+
+    def __init__(self, number: int, text: str) -> None:
+        self.number = number
+        self.text = text
+
+    @functools.cached_property
+    def rule(self) -> _Rule | None:
+        return _rule(self.text)
+
+
+def _end(pattern: str) -> str:
+    """Return the name, or else the `.suffix`, that whatever a pattern matches has; empty where neither is certain."""
+    name = pattern.rstrip(" ").removeprefix("!").removesuffix("/").rpartition("/")[2]
+    found = _NAME.fullmatch(name) or _SUFFIX.search(name)
+    return found[0] if found else ""
+
+
 class Patterns:
     """Patterns in gitignore's syntax, the last one that matches decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         """Read patterns, one a line; what is no pattern in git is left out."""
-        self._rules = [rule for rule in map(_rule, map(_octets, lines)) if rule is not None]
+        self._lines: dict[str, list[_Line]] = {}  # by how the names end that they can match
+        for number, line in enumerate(map(_octets, lines)):
+            self._lines.setdefault(_end(line), []).append(_Line(number, line))
 
-    def __len__(self) -> int:
-        return len(self._rules)
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return any(line.rule for lines in self._lines.values() for line in lines)
 
     def decision(self, path: str, *, folder: bool) -> bool | None:
         """Say whether a path is matched (True), taken out again by a `!` pattern (False), or neither (None).
@@ -120,7 +145,13 @@ class Patterns:
             folder: Whether it is one. What lies below a matched folder is for the caller to treat like it.
         """
         path = _octets(path)
-        return next((rule.leaves_out for rule in reversed(self._rules) if rule.matches(path, folder)), None)
+        name = path.rpartition("/")[2]
+        suffix = _SUFFIX.search(name)
+        ends = {"", name, suffix[0] if suffix else ""}
+        lines = [line for end in ends for line in self._lines.get(end, ())]
+        lines.sort(key=lambda line: line.number, reverse=True)
+        rules = (line.rule for line in lines)
+        return next((rule.leaves_out for rule in rules if rule and rule.matches(path, folder)), None)
 
 
 def ways_to(patterns: Sequence[str]) -> Patterns:
@@ -182,7 +213,7 @@ class IgnoreFiles:
 
     def _with(self, folder: Path, start: int) -> IgnoreFiles:
         found = (_read(folder / _EXCLUDE), _read(folder / GITIGNORE))
-        return replace(self, levels=(*self.levels, *(_Level(start, patterns) for patterns in found if len(patterns))))
+        return replace(self, levels=(*self.levels, *(_Level(start, patterns) for patterns in found if patterns)))
 
     def leaves_out(self, doc_id: str, *, folder: bool) -> bool:
         """Tell whether a file or folder is ignored whose parents are not."""
