@@ -17,7 +17,6 @@ METRIC = "ndcg@10"
 """The metric that decides whether a model is kept."""
 
 _METRICS = (METRIC, "mrr@10", "recall@100")
-_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Proof:
     @property
     def better(self) -> bool:
         """Whether the new one is better, and not by chance (randomisation test)."""
-        return self.decisive.difference > 0 and self.decisive.p_randomization < _SIGNIFICANT
+        return self.decisive.better
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for `json.dumps`."""

@@ -13,6 +13,7 @@ import numpy as np
 from retrieval.chunking import is_blank
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark
+from retrieval.eval.comparison import Comparison
 from retrieval.eval.evaluation import Evaluation, evaluate_runs
 from retrieval.eval.metrics import evaluate
 from retrieval.eval.profiles import get_profile
@@ -56,14 +57,14 @@ class LearntFusion:
     kept: bool = False
 
     @property
-    def gain(self) -> float:
-        """What the way that the weight is learnt gains on queries it was not learnt from, in mean nDCG@10."""
-        return self.evaluation.comparisons[-1].difference
+    def decisive(self) -> Comparison:
+        """What the way that the weight is learnt gains on queries it was not learnt from, in nDCG@10."""
+        return self.evaluation.comparisons[-1]
 
     @property
     def better(self) -> bool:
-        """Whether it gains anything, and the weight is another one."""
-        return self.gain > _EQUAL and self.learnt.weight != self.before.weight
+        """Whether the weight is another one, and what it gains is not by chance."""
+        return self.learnt.weight != self.before.weight and self.decisive.better
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for `json.dumps`."""
@@ -71,7 +72,8 @@ class LearntFusion:
             "before": self.before.to_dict(),
             "learnt": self.learnt.to_dict(),
             "kept": self.kept,
-            "gain": self.gain,
+            "gain": self.decisive.difference,
+            "p": self.decisive.p_randomization,
             "folds": self.folds,
             "evaluation": self.evaluation.to_dict(),
         }
@@ -130,13 +132,18 @@ def learn_fusion(
 
 
 def tune_fusion(
-    retriever: Retriever, benchmark: Benchmark, *, progress: Callable[[int, int], None] | None = None
+    retriever: Retriever,
+    benchmark: Benchmark,
+    *,
+    always: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LearntFusion:
     """Learn the weight, and store it in the index if it is better; an open retriever goes on with the old one.
 
     Args:
         retriever: As in `learn_fusion`, like the rest.
         benchmark: Whose judged queries are asked.
+        always: Store another weight also where it is not proven better.
         progress: Called with the number of queries asked and the number of all.
 
     Raises:
@@ -145,7 +152,7 @@ def tune_fusion(
         IndexLockedError: Another process is writing to the index.
     """
     found = learn_fusion(retriever, benchmark, progress=progress)
-    if not found.better:
+    if found.learnt.weight == found.before.weight or not (found.better or always):
         return found
     set_fusion(retriever.index.path, found.learnt)
     return replace(found, kept=True)
