@@ -1,7 +1,7 @@
 """A stream of documents from files, folders and standard input.
 
 Every batch has `doc_id`, `title` and `text` (strings, never null) and the metadata columns of its records; that of a
-source tree has the units of its files (`retrieval.units`) and their digests instead.
+source tree has the languages of its files as metadata `lang`, their units (`retrieval.units`) and their digests.
 Batches differ in their metadata: `unify` and `conform` give them one schema, `plain` gives a value back.
 """
 
@@ -25,13 +25,13 @@ from retrieval.formats import KINDS, STANDARD_INPUT, Columns, kind_of, read_file
 from retrieval.lines import COMPRESSIONS, shown
 from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
 from retrieval.rejects import DocumentCounts, ReadingLog, Reject
+from retrieval.suffixes import is_text_name, language_of
 from retrieval.tree import (
     Found,
     Skipped,
     TextFile,
     Wishes,
     digest_of,
-    is_text_name,
     read_bytes,
     read_text,
     text_of,
@@ -50,6 +50,7 @@ __all__ = [
     "unify",
 ]
 
+LANGUAGE = "lang"  # of a file of a folder, such as `python`; metadata, so that other sources may have it too
 BATCH_BYTES = 1 << 24  # a batch ends early when it holds as much
 _CORPUS_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst", "corpus.parquet")
 _HEAD = 32  # characters looked at before the whole text is
@@ -389,10 +390,12 @@ class _TreeBatch:
 
     def documents(self) -> Documents:
         titles = [doc_id.rpartition("/")[2] for doc_id in self._ids]
-        strings = (self._ids, titles, [text.text for text in self._texts], self._digests)
+        languages = [language_of(doc_id) for doc_id in self._ids]
+        strings = (self._ids, titles, [text.text for text in self._texts], languages, self._digests)
         *arrays, digests = (pa.array(values, pa.string()) for values in strings)
         units = units_column([text.units for text in self._texts])
-        schema = pa.schema([*DOCUMENT_FIELDS, pa.field(UNITS, UNITS_TYPE), pa.field(DIGEST, pa.string())])
+        more = [pa.field(LANGUAGE, pa.string()), pa.field(UNITS, UNITS_TYPE), pa.field(DIGEST, pa.string())]
+        schema = pa.schema([*DOCUMENT_FIELDS, *more])
         batch = pa.RecordBatch.from_arrays([*arrays, units, digests], schema=schema)
         return Documents(batch, np.zeros(len(self.files), dtype=np.int64), [])
 

@@ -14,19 +14,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from retrieval.headings import spans
+from retrieval.suffixes import HTML_SUFFIXES, MARKDOWN_SUFFIXES, PROSE_SUFFIXES, suffix_of
 from retrieval.syntax import code_units
 from retrieval.units import Unit
 
-NOTEBOOK, PDF = ".ipynb", ".pdf"
-HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
-# Prose may put a paragraph, or a whole text, on one line; in code such lines are a machine's.
-_PROSE = ".txt .text .md .markdown .mdx .rst .adoc .asciidoc .org .tex .textile .wiki"
-PROSE_SUFFIXES = frozenset(_PROSE.split())
-MARKDOWN_SUFFIXES = frozenset({".md", ".markdown", ".mdx"})
 NO_PDF = 'PDF (pip install "retrieve-rerank[pdf]")'
 
 _PATH = " > "
@@ -113,7 +107,7 @@ def own_units(name: str, text: str) -> list[Unit]:
         name: Of the file.
         text: Of the file.
     """
-    suffix = PurePosixPath(name.lower()).suffix
+    suffix = suffix_of(name)
     is_prose = suffix in PROSE_SUFFIXES or (not suffix and name.isupper())  # README, INSTALL
     if is_prose and not _NOT_PROSE.fullmatch(name):
         return _sections(text, suffix in MARKDOWN_SUFFIXES)

@@ -17,9 +17,8 @@ from retrieval.eval.functions import Function
 from retrieval.eval.leaks import key, occurs
 from retrieval.eval.mining import LANGUAGES, fitting
 from retrieval.eval.summaries import MAX_WORDS, MIN_WORDS, count_words, plain, summary
-from retrieval.extract import PROSE_SUFFIXES
 from retrieval.headings import Section, sections
-from retrieval.tree import CODE_SUFFIXES
+from retrieval.suffixes import CODE_SUFFIXES, MARKDOWN_SUFFIXES, PROSE_SUFFIXES, suffix_of
 
 TITLE, HEADING, DOCSTRING = "title -> body", "heading -> section", "docstring -> code"
 KINDS = (TITLE, HEADING, DOCSTRING)
@@ -28,7 +27,6 @@ MIN_TEXT_WORDS = 8  # of a part that answers a query
 _MARKS = 100  # characters that are looked at besides the words of a repeated title
 _LONGEST = 1_000  # characters of a title that is looked at for markup, which takes the square of them
 
-_MARKDOWN = frozenset({".md", ".markdown", ".mdx"})
 _DEFINITION = re.compile(r"^[ \t]*(?:async +)?def +\w+ *\(", re.MULTILINE)
 _NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.)]?|[A-Z]\.\d+(?:\.\d+)*)\s+")
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?")
@@ -92,12 +90,12 @@ def parts_of(doc_id: str, title: str, text: str) -> list[Part]:
     """
     if title == PurePosixPath(doc_id).name:
         title = ""
-    suffix = PurePosixPath(doc_id).suffix.lower()
+    suffix = suffix_of(doc_id)
     functions = _functions(suffix, text)
     if any(not function.left_out for function in functions):
         return list(_of_functions(fitting(doc_id), functions))
     whole = [Section("", 0, text.strip())]
-    found = whole if suffix in CODE_SUFFIXES else sections(text, markdown=suffix in _MARKDOWN)
+    found = whole if suffix in CODE_SUFFIXES else sections(text, markdown=suffix in MARKDOWN_SUFFIXES)
     if len(found) > 1 and not found[0].text and title.strip() and key(found[1].heading) == key(title):
         found[:2] = [replace(found[1], heading="", level=0)]
     return list(_of_sections(fitting(doc_id), title, found))

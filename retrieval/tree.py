@@ -17,36 +17,10 @@ from pathlib import Path
 
 from retrieval.chunking import is_blank
 from retrieval.errors import ConfigError
-from retrieval.extract import (
-    HTML_SUFFIXES,
-    NOTEBOOK,
-    PDF,
-    PROSE_SUFFIXES,
-    NoText,
-    byte_order_mark,
-    decoded,
-    html,
-    notebook,
-    own_units,
-    pdf,
-)
+from retrieval.extract import NoText, byte_order_mark, decoded, html, notebook, own_units, pdf
 from retrieval.ignore import IgnoreFiles, Patterns, ways_to
+from retrieval.suffixes import CODE_SUFFIXES, DATA_SUFFIXES, HTML_SUFFIXES, NOTEBOOK, PDF, is_text_name, suffix_of
 from retrieval.units import Unit
-
-_CODE = """
-.py .pyi .pyw .pyx .pxd .ipynb .r .jl .m .mm .lua .pl .pm .t .rb .php .tcl .groovy .gradle .raku
-.c .h .cc .cpp .cxx .hh .hpp .hxx .inl .cu .cuh .cl .zig .d .nim .v .sv .vhd .vhdl .asm .s
-.java .kt .kts .scala .sc .clj .cljs .cljc .edn .cs .fs .fsx .vb .swift .dart .go .rs
-.js .jsx .mjs .cjs .ts .tsx .mts .cts .vue .svelte .astro .coffee .elm .purs
-.hs .lhs .ml .mli .re .res .ex .exs .erl .hrl .lisp .lsp .cl .el .scm .rkt .f .for .f90 .f95 .f03
-.pas .pp .ada .adb .ads .cob .cbl .sol .move .cairo .proto .thrift .graphql .gql .sql .prql
-.sh .bash .zsh .fish .ksh .bat .cmd .ps1 .psm1 .awk .sed .vim .nix .dockerfile .mk .mak .cmake .bzl .bazel
-.html .htm .xhtml .xml .xsd .xsl .css .scss .sass .less .styl .jinja .j2 .tmpl .hbs .ejs .erb
-.json .json5 .jsonc .yaml .yml .toml .ini .cfg .conf .properties .tf .tfvars .hcl
-"""
-_DATA = ".jsonl .ndjson .csv .tsv .parquet .arrow .feather .ipc"
-CODE_SUFFIXES = frozenset(_CODE.split())
-DATA_SUFFIXES = frozenset(_DATA.split())
 
 _DEPENDENCIES = frozenset(
     {"__pycache__", "node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages"}
@@ -300,12 +274,6 @@ def _left_out_by_contents(folder: _Folder, names: Collection[str]) -> str:
     return "build output" if made else ""
 
 
-def is_text_name(name: str) -> bool:
-    """Tells whether a file may be text by its name: a known suffix, or none at all (Makefile, LICENSE)."""
-    suffix = Path(name.lower()).suffix
-    return not suffix or suffix in PROSE_SUFFIXES or suffix in CODE_SUFFIXES or suffix == PDF
-
-
 def read_bytes(path: str | Path, *, follow: bool = False) -> bytes | Skipped:
     """Reads the bytes of one file of a tree, or says why it is no document; a binary file is left after its head.
 
@@ -352,7 +320,7 @@ def text_of(path: str | Path, data: bytes, *, wanted: bool = False, units: bool 
 
 
 def _text_of(name: str, data: bytes, wanted: bool, units: bool) -> TextFile:
-    suffix = Path(name.lower()).suffix
+    suffix = suffix_of(name)
     if suffix == PDF:
         made = pdf(data)
         if is_blank(made.text):

@@ -431,9 +431,10 @@ def test_standard_input_is_read_once_and_its_repeats_are_found(tmp_path, stdin):
     assert "standard input, line 1: no text field" in error_of("-")
 
 
-def of_tree(data, length):
+def of_tree(data, length, lang=None):
     """What a file of one unit without a name has besides its text."""
     return {
+        **({"lang": lang} if lang else {}),
         "units": [{"start": 0, "end": length, "section": "", "kind": "text"}],
         "digest": hashlib.sha256(data).hexdigest(),
     }
@@ -451,8 +452,8 @@ def test_a_folder_with_a_corpus_file_is_that_file_and_any_other_a_tree(tmp_path)
     (tmp_path / "tree/c.md").write_text("")
     stream = DocumentStream([tmp_path / "tree"])
     assert rows_of(stream) == [
-        {"doc_id": "b.cfg", "title": "b.cfg", "text": "é", **of_tree("é".encode("cp1252"), 1)},
-        {"doc_id": "sub/a.yml", "title": "a.yml", "text": "x = 1\n", **of_tree(b"x = 1\n", 6)},
+        {"doc_id": "b.cfg", "title": "b.cfg", "text": "é", **of_tree("é".encode("cp1252"), 1, "ini")},
+        {"doc_id": "sub/a.yml", "title": "a.yml", "text": "x = 1\n", **of_tree(b"x = 1\n", 6, "yaml")},
     ]
     assert stream.counts.skipped_files == Counter({"empty": 1})
     assert stream.notices == ["1 file is not UTF-8 and read as cp1252"]
@@ -460,9 +461,9 @@ def test_a_folder_with_a_corpus_file_is_that_file_and_any_other_a_tree(tmp_path)
 
 
 def test_one_text_file_is_one_document(tmp_path):
-    for name in ("notes.txt", "Makefile"):
+    for name, lang in (("notes.txt", None), ("Makefile", "makefile")):
         (tmp_path / name).write_text("all:\n")
-        own = of_tree(b"all:\n", 5)
+        own = of_tree(b"all:\n", 5, lang)
         assert read(tmp_path / name) == [{"doc_id": name, "title": name, "text": "all:\n", **own}]
 
 

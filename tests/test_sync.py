@@ -311,6 +311,46 @@ def test_an_emptied_tree_is_refused_with_the_remedy(tree: Path, tmp_path: Path, 
         sync_documents(tree, tmp_path / "index", encoder=encoder)
 
 
+def found_where(path: Path, where: str, encoder: Counting) -> set[str]:
+    hits = Retriever.open(path, encoder=encoder).search("value", 100, where=where)  # type: ignore[arg-type]
+    return {hit.doc_id for hit in hits}
+
+
+def test_files_are_filtered_by_their_language_beside_records_that_have_one(
+    tree: Path, tmp_path: Path, encoder: Any
+) -> None:
+    (tree / "a.py").write_text("value = 1\n")
+    (tree / "notes.txt").write_text("of no language\n")
+    (tmp_path / "more.jsonl").write_text('{"id": "r", "text": "value", "lang": "python"}\n{"id": "s", "text": "x"}\n')
+    build_index([tree, tmp_path / "more.jsonl"], tmp_path / "index", encoder=encoder)
+    assert found_where(tmp_path / "index", "lang = 'python'", encoder) == {"a.py", "r"}
+    assert found_where(tmp_path / "index", "lang is null", encoder) == {"notes.txt", "s"}
+    assert found_where(tmp_path / "index", "lang = 'markdown'", encoder) == {"guide.md"}
+
+
+def test_an_index_of_before_there_was_a_language_is_kept_up_to_date(
+    tree: Path, tmp_path: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_batch = documents._TreeBatch.documents
+
+    def without_language(batch: documents._TreeBatch) -> Any:
+        found = of_batch(batch)
+        return replace(found, batch=found.batch.drop_columns("lang"))
+
+    with monkeypatch.context() as older:
+        older.setattr(documents._TreeBatch, "documents", without_language)
+        build_index(tree, tmp_path / "index", encoder=encoder)
+    with pytest.raises(DataError, match="no column is called lang"):
+        found_where(tmp_path / "index", "lang = 'markdown'", encoder)
+    change(tree)
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.replaced, report.vanished) == (8, 2, 3)
+    for _ in range(2):
+        assert found_where(tmp_path / "index", "lang = 'markdown'", encoder) == {"guide.md"}
+        assert len(found_where(tmp_path / "index", "lang is null", encoder)) == 8
+        compact_index(tmp_path / "index")
+
+
 def test_the_command(tree: Path, tmp_path: Path, tiny: Any) -> None:
     def retrieve(*arguments: object) -> Any:
         return CliRunner().invoke(main, [str(argument) for argument in arguments])
