@@ -19,7 +19,16 @@ from retrieval.chunking import is_blank
 from retrieval.errors import ConfigError
 from retrieval.extract import NoText, byte_order_mark, decoded, html, notebook, own_units, pdf
 from retrieval.ignore import IgnoreFiles, Patterns, ways_to
-from retrieval.suffixes import CODE_SUFFIXES, DATA_SUFFIXES, HTML_SUFFIXES, NOTEBOOK, PDF, is_text_name, suffix_of
+from retrieval.suffixes import (
+    CODE_SUFFIXES,
+    DATA_SUFFIXES,
+    HTML_SUFFIXES,
+    MARKDOWN_SUFFIXES,
+    NOTEBOOK,
+    PDF,
+    is_text_name,
+    suffix_of,
+)
 from retrieval.units import Unit
 
 _DEPENDENCIES = frozenset(
@@ -40,6 +49,20 @@ _MARKS = {
     "build output": ({"CMakeCache.txt"}, {".rustc_info.json"}, {"maven-status"}, {"build.ninja", "meson-info"}),
     "vendored folder": ({"Manifest.lock", "Target Support Files"},),  # of CocoaPods
 }
+# Folders that a build tool makes beside the file that says what to build; one that holds what people write is kept.
+_OF_PYTHON = ("pyproject.toml", "setup.py", "setup.cfg")
+_OF_GRADLE = ("build.gradle", "build.gradle.kts")
+_BUILT_BESIDE = {
+    "target": frozenset({"Cargo.toml", "pom.xml", "build.sbt", "project.clj"}),
+    "dist": frozenset({"package.json", *_OF_PYTHON}),
+    "build": frozenset({"package.json", "CMakeLists.txt", "meson.build", *_OF_PYTHON, *_OF_GRADLE}),
+    "_build": frozenset({"conf.py", "mix.exs", "dune-project"}),
+    "site": frozenset({"mkdocs.yml"}),
+    "_site": frozenset({"_config.yml"}),
+}
+_WRITTEN = _PACKAGE_SUFFIXES | MARKDOWN_SUFFIXES | {".rst", ".adoc"}
+_OLD_ENVIRONMENTS = ({"bin", "lib"}, {"Scripts", "Lib"})  # without pyvenv.cfg
+_ENVIRONMENT_NAMES = frozenset({"venv", "env", "virtualenv"})
 _PACKAGE_RECORDS = (".egg-info", ".dist-info")
 _LOCK_FILES = frozenset({"package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "packages.lock.json"})
 _GENERATED_NAME = re.compile(
@@ -137,6 +160,7 @@ class _Folder:
     Attributes:
         path: where it is.
         prefix: what ids in it begin with.
+        beside: the names of what lies beside it, its own included.
         ignored: the ignore files above it.
         wanted: whether the user asked for all that is in it.
         barred: why nothing in it is a document that the user did not ask for; empty where that is not so.
@@ -145,6 +169,7 @@ class _Folder:
     path: str
     prefix: str
     ignored: IgnoreFiles
+    beside: Collection[str] = ()
     wanted: bool = False
     barred: str = ""
 
@@ -189,7 +214,7 @@ def _entries(folder: _Folder, wishes: Wishes) -> Iterator[Found | Skipped | _Fol
         if isinstance(status, str):
             yield Skipped(entry.path, status)
         else:
-            yield _judged(entry, status, folder, wishes)
+            yield _judged(entry, status, folder, names, wishes)
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | str:
@@ -207,9 +232,9 @@ def _is_folder(status: os.stat_result | str) -> bool:
 
 
 def _judged(
-    entry: os.DirEntry[str], status: os.stat_result, folder: _Folder, wishes: Wishes
+    entry: os.DirEntry[str], status: os.stat_result, folder: _Folder, names: Collection[str], wishes: Wishes
 ) -> Found | Skipped | _Folder:
-    """Decide on one entry of a folder: to be read, to be entered, or left out."""
+    """Decide on one entry of a folder that holds these names: to be read, to be entered, or left out."""
     name, doc_id = entry.name, folder.prefix + entry.name
     is_folder = stat.S_ISDIR(status.st_mode)
     if reason := _never(name, status.st_mode):
@@ -222,7 +247,7 @@ def _judged(
     if not reason and folder.ignored.leaves_out(doc_id, folder=is_folder):
         reason = "ignored by .gitignore"
     if is_folder and (wanted or not reason or wishes.ways.decision(doc_id, folder=True)):
-        return _Folder(entry.path, f"{doc_id}/", folder.ignored, wanted, reason)
+        return _Folder(entry.path, f"{doc_id}/", folder.ignored, names, wanted, reason)
     if reason and not wanted:
         return Skipped(entry.path, reason)
     return Found(entry.path, doc_id, status.st_size, status.st_mtime_ns, wanted)
@@ -270,6 +295,11 @@ def _left_out_by_contents(folder: _Folder, names: Collection[str]) -> str:
     own_name = folder.prefix.split("/")[-2].lower()
     if own_name in _MAYBE_VENDORED and not any(Path(name).suffix in _PACKAGE_SUFFIXES for name in names):
         return "vendored folder"
+    if own_name in _ENVIRONMENT_NAMES and any(marks <= set(names) for marks in _OLD_ENVIRONMENTS):
+        return "virtual environment"
+    beside = _BUILT_BESIDE.get(own_name, frozenset()).intersection(folder.beside)
+    if beside and not any(suffix_of(name) in _WRITTEN for name in names):
+        return f"build output beside {min(beside)}"
     made = own_name == "build" and any(name.startswith("bdist.") for name in names)  # setuptools
     return "build output" if made else ""
 
