@@ -25,10 +25,19 @@ class _Failure(click.ClickException):
         click.echo(f"error: {' '.join(self.message.split())}", err=True)
 
 
+_FREE = {"query": "TEXT", "delete": "ID"}  # commands with an argument that may begin with a dash
+
+
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            context = error.ctx or ctx
+            if (what := _FREE.get(str(context.info_name))) is None:
+                raise
+            hint = f"{what} that begins with a dash stands after --: {context.command_path} INDEX -- {what}"
+            raise click.UsageError(f"{error.format_message()} {hint}", context) from error
         except RetrievalError as error:
             raise _Failure(str(error)) from error
         except OSError as error:
@@ -136,3 +145,7 @@ def doctor_command(as_json: bool) -> None:
     print_facts(facts, as_json=as_json)
     if facts["problems"] != "none":
         raise ConfigError(f"the installation has problems: {facts['problems']}")
+
+
+if __name__ == "__main__":
+    main(prog_name="retrieve")

@@ -4,6 +4,8 @@ import json
 import logging
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -266,6 +268,41 @@ def test_query_usage(index: Path, tmp_path: Path) -> None:
         assert "no queries" in run("query", index, "-", stdin=nothing, code=2).stderr
     assert "no queries in it" in fails("query", index, "--queries", "-", stdin="")
     assert "cannot be read" in fails("query", index, "--queries", tmp_path / "no.tsv")
+
+
+def test_arguments_that_changed_places(index: Path, corpus: Path, tmp_path: Path) -> None:
+    told = run("query", "two words", index, code=2).stderr
+    assert f"INDEX comes first: retrieve query {index} 'two words'\n" in told
+    new, tree = tmp_path / "new", tmp_path / "tree"
+    tree.mkdir()
+    write(tree / "c.jsonl", DOCUMENTS)
+    for last in (corpus, tree):
+        told = run("build-index", new, last, code=2).stderr
+        assert f"{new} is not there, {last} is no index; INDEX comes last: retrieve build-index {last} {new}\n" in told
+        told = run("build-index", index, corpus, last, code=2).stderr
+        assert f"{index} is an index, {last} is no index; INDEX comes last: retrieve build-index {corpus}" in told
+    assert "no such file or folder" in fails("build-index", tmp_path / "typo", new)
+    assert "holds other files and is no index" in fails("build-index", corpus, tree)
+    assert "holds other files and is no index" in fails("build-index", "-", tree)
+
+
+def test_what_begins_with_a_dash_stands_after_two(index: Path) -> None:
+    for text in ("--foo", "-foo", "--where is it"):
+        told = run("query", index, text, code=2).stderr
+        assert "No such option" in told and "TEXT that begins with a dash stands after --:" in told
+        assert json.loads(run("query", index, "--json", "--", text).stdout)["query"] == text
+    assert "Usage: main delete" in (told := run("delete", index, "--foo", code=2).stderr)
+    assert "delete INDEX -- ID\n" in told
+    assert "dash" not in run("info", index, "--foo", code=2).stderr
+
+
+def test_the_package_is_a_command() -> None:
+    for module in ("retrieval", "retrieval.cli"):
+        done = subprocess.run([sys.executable, "-m", module, "info", "no-index"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: no index at no-index")
+    done = subprocess.run([sys.executable, "-m", "retrieval", "query", "x", "--foo"], capture_output=True, text=True)
+    assert "Usage: retrieve query" in done.stderr and done.returncode == 2
 
 
 def test_query_with_another_model_or_a_reranker(index: Path, tiny: Any) -> None:

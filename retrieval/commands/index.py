@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from retrieval.commands.options import DEVICE, READING, chosen, document_settings, set_by_user
+from retrieval.commands.options import DEVICE, READING, chosen, document_settings, is_index, set_by_user
 
 if TYPE_CHECKING:
     from retrieval.indexing import SyncPreview
@@ -125,6 +127,7 @@ def build_index_command(corpus: Sequence[str], index: str, as_json: bool, **opti
     from retrieval.encoder import EncoderSettings
     from retrieval.indexing import IndexSettings, build_index
 
+    _check_order(corpus, index)
     with progress() as show:
         result = build_index(
             corpus,
@@ -140,6 +143,16 @@ def build_index_command(corpus: Sequence[str], index: str, as_json: bool, **opti
             progress=show,
         )
     _report("indexed", result, as_json)
+
+
+def _check_order(corpus: Sequence[str], index: str) -> None:
+    """Refuse an index that stands first, where the sources belong."""
+    first, last = Path(corpus[0]), Path(index)
+    taken = last.is_file() or (last.is_dir() and any(last.iterdir()))
+    if taken and not is_index(index) and (is_index(corpus[0]) or not (first.exists() or corpus[0] == "-")):
+        right = shlex.join([*corpus[1:], index, corpus[0]])
+        what = "an index" if is_index(corpus[0]) else "not there"
+        raise click.UsageError(f"{first} is {what}, {last} is no index; INDEX comes last: retrieve build-index {right}")
 
 
 def _report(done: str, result: Any, as_json: bool) -> None:

@@ -137,6 +137,14 @@ def chosen(options: Mapping[str, Any], settings: Any) -> dict[str, Any]:
     return {f.name: options[f.name] for f in dataclasses.fields(settings) if f.name in options}
 
 
+def is_index(path: str) -> bool:
+    """Whether a place is an index; what cannot be looked at is none."""
+    try:
+        return (Path(path) / MANIFEST).is_file()
+    except OSError:  # a text may be too long for a name
+        return False
+
+
 def standard_stream(path: str, device: str) -> str:
     """Let `-` stand for a standard stream: `/dev/stdin` or `/dev/stdout`."""
     return device if path == "-" else path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from retrieval.commands.options import (
     check_outputs,
     chosen,
     document_settings,
+    is_index,
     open_retriever,
     reranker_options,
     set_by_user,
@@ -84,6 +86,8 @@ def query_command(index: str, text: str | None, queries: str | None, vectors: st
     from retrieval.console import waiting
     from retrieval.vectorfile import read_query_vectors
 
+    if text is not None and is_index(text) and not is_index(index):
+        raise click.UsageError(f"INDEX comes first: retrieve query {shlex.join([text, index])}")
     if sum(given is not None for given in (text, queries, vectors)) != 1:
         raise click.UsageError("give one of TEXT, --queries and --vectors")
     if options["group"] == "passage" and _form(options) == "trec":
