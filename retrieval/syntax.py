@@ -154,12 +154,13 @@ def definitions(source: Source) -> list[Definition]:
             continue
         of_class = one.owner or "::" in one.name or (outer is not None and outer[0].kind in ("class", "part"))
         notes = _above(source, one.start, above)
-        first = next((at for at in (*(note.start_byte for note in notes), one.start) if source.begins_line(at)), None)
+        starts = [*(note.start_byte for note in notes), one.start]
+        first = next(filter(source.begins_line, starts), None)
         definitions.append(
             Definition(
                 name=name,
                 kind="method" if one.kind == "function" and of_class else one.kind,
-                above=source.at(one.start if first is None else source.line_start(first)),
+                above=source.at(starts[0] if first is None else source.line_start(first)),
                 start=source.at(one.start),
                 end=source.at(one.end),
                 node=one.node,
@@ -216,7 +217,10 @@ def _name(source: Source, node: Node) -> str:
 
 
 def _above(source: Source, start: int, above: Mapping[int, Node]) -> list[Node]:
-    """What stands directly above a definition, no blank line between; what has code before it on its line does not."""
+    """What stands directly above a definition, no blank line between; what has code before it on its line does not.
+
+    On the definition's own line it does: `class A { /** Adds. */ int add() {`.
+    """
     found: list[Node] = []
     at = start
     while True:
@@ -226,6 +230,8 @@ def _above(source: Source, start: int, above: Mapping[int, Node]) -> list[Node]:
         found.append(above[end])
         at = above[end].start_byte
     while found and not source.begins_line(found[-1].start_byte):
+        if b"\n" not in source.data[source.last_visible(found[-1].end_byte) : start]:
+            break
         found.pop()
     return found[::-1]
 

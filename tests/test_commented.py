@@ -234,6 +234,31 @@ def test_layout_comments_and_documentation_make_no_other_function(suffix: str) -
     assert only(changed, suffix).fingerprint != found.fingerprint
 
 
+BODY = "{ g(x); if (x > 1) { return x; }; return x; }"
+AMONG_CODE = {  # what stands before a function, the function, what stands behind it
+    ".js": ("class A {", f"f(x) {BODY}", "}"),
+    ".ts": ("class A {", f"f(x: number): number {BODY}", "}"),
+    ".java": ("public class A {", f"public int f(int x) {BODY}", "}"),
+    ".cs": ("class A {", f"int f(int x) {BODY}", "}"),
+    ".c": ("int a;", f"int f(int x) {BODY}", ""),
+    ".cpp": ("class A {", f"int f(int x) {BODY}", "};"),
+    ".go": ("package a;", f"func f(x int) int {BODY}", ""),
+    ".rs": ("use a;", f"fn f(x: i32) -> i32 {BODY}", ""),
+    ".php": ("<?php class A {", f"function f($x) {BODY}", "}"),
+}
+
+
+@pytest.mark.parametrize("suffix", AMONG_CODE)
+@pytest.mark.parametrize(
+    "layout", ["{}\n\t{}\n\t{}\n{}\n", "{}\r\n  {}\r\n  {}\r\n{}", "{}\n  {} {}\n{}", "{} {} {} {}\n"]
+)
+def test_a_comment_of_one_line_documents_what_follows_it(suffix: str, layout: str) -> None:
+    before, code, behind = AMONG_CODE[suffix]
+    for comment in ("/** Adds one to the number. */", "/* Adds one to the number. */"):
+        found = only(layout.format(before, comment, code, behind), suffix)
+        assert (found.code, found.documentation) == (code, "Adds one to the number.")
+
+
 def test_indentation_goes_but_not_that_of_strings() -> None:
     code = only(source_of(".ts"), ".ts").code
     assert code.startswith("@Logged()\nasync open(day: Day): Promise<void> {\n  const text = `first\n")

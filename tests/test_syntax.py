@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.grammars import grammar_of, missing_grammar
-from retrieval.syntax import LONGEST, code_units
+from retrieval.syntax import LONGEST, code_units, definitions, parsed
 from retrieval.units import Unit
 
 SUFFIXES = [".py", ".js", ".jsx", ".ts", ".tsx", ".java", ".go", ".rs", ".c", ".h", ".cpp", ".cs", ".rb", ".php", ".sh"]
@@ -350,6 +350,17 @@ def test_a_comment_belongs_to_a_definition_only_directly_above_it() -> None:
         "code : # apart from all that follows below",
         "function g: def g(): pass",
     ]
+
+
+def test_a_comment_on_the_line_of_a_definition_belongs_to_it_after_other_code_too() -> None:
+    text = "class A { int some = 1, other = 2; /** Adds. */ int add() { return 1; } }\n"
+    assert outline(text, ".java") == [
+        "class A: class A { int some = 1, other = 2;", "method A.add: /** Adds. */ int add() { return 1; } }",
+    ]  # fmt: skip
+    above = {".java": "class A { int b; // of b\n int c() { return 1; } }", ".rs": "use a; /// of a\nfn c() {}\n"}
+    for suffix, text in above.items():
+        source = parsed(text, suffix)
+        assert source and [one.notes for one in definitions(source)][-1] == []
 
 
 def test_macros_before_the_name_of_a_class_are_passed_over() -> None:
