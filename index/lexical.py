@@ -39,6 +39,7 @@ _RUN_TERMS = 2**19  # occurrences counted at once, in some 50 MB
 _BATCH_TERMS = 2**14  # of a record batch on disk
 _BATCH_BYTES = 2**22
 _MERGED_AT_ONCE = 2**15  # terms of all runs together
+_RARE = 10  # rows: as many as a user looks through
 
 _RUN = pa.schema(
     [
@@ -335,6 +336,17 @@ class Keywords:
             norm = K1 * (1 - B + B * self._lengths[rows] / self._mean_length) if held else frequency
             scores[rows] += weight * (frequency / (frequency + norm))
         return scores
+
+    def named(self, names: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Say which share of the names that few rows hold each of these rows holds, (n,) float64; 0 if none is rare.
+
+        Args:
+            names: Terms.
+            rows: (n,) int64.
+        """
+        found = [self._find(name)[0] for name in dict.fromkeys(names)]
+        rare = [held for held in found if 0 < len(held) <= _RARE]
+        return np.mean([np.isin(rows, held) for held in rare], axis=0) if rare else np.zeros(len(rows))
 
     def _find(self, term: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the live rows of all segments that hold a term, and how often."""

@@ -6,7 +6,7 @@ import bisect
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Raw, Rows, Segment, merged
 from retrieval.index.vectors import checked, exact_scores
 from retrieval.ranking import Candidate, Span, best_passages, ordered
-from retrieval.terms import TERMS_VERSION
+from retrieval.terms import TERMS_VERSION, QueryTerms
 
 _OPEN_TRIES = 20  # a writer may commit, and remove what is no longer listed, while a reader opens
 _QUERIES_AT_ONCE = 256
@@ -34,7 +34,7 @@ _SCORED_AT_ONCE = 65_536  # vectors held in float64
 _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximate index is not worth asking
 
 _POOL = 100  # documents of each side whose scores are mixed; more if more are asked for
-_SIDES = ("dense_score", "lexical_score")
+_MIXED = ("dense_score", "lexical_score", "named")
 _SPANS = 3  # further passages of a hit's document
 
 _FILTERS_KEPT = 8  # masks of filters, a byte a passage each
@@ -215,7 +215,7 @@ class Index:
     def search_hybrid(
         self,
         queries: np.ndarray,
-        terms: Sequence[Sequence[str]],
+        terms: Sequence[QueryTerms],
         k: int,
         *,
         where: Where | None = None,
@@ -252,12 +252,12 @@ class Index:
     def pools(
         self,
         queries: np.ndarray,
-        terms: Sequence[Sequence[str]],
+        terms: Sequence[QueryTerms],
         k: int,
         *,
         where: Where | None = None,
         group: Group = "document",
-    ) -> Iterator[list[Candidate]]:
+    ) -> Iterator[Pool]:
         """Return what `search_hybrid` orders: each query's passages with the scores of both sides, not mixed yet."""
         queries = checked(queries, self.dim, what="query vectors")
         return self._pools(queries, terms, k, self._allowed(where), group)
@@ -265,22 +265,26 @@ class Index:
     def _pools(
         self,
         queries: np.ndarray,
-        terms: Sequence[Sequence[str]],
+        terms: Sequence[QueryTerms],
         k: int,
         allowed: np.ndarray | None,
         group: Group,
-    ) -> Iterator[list[Candidate]]:
+    ) -> Iterator[Pool]:
         depth = max(k, _POOL)
         by_vectors = self._by_vectors(queries, depth, allowed, group)
-        for query, near, query_terms in zip(queries, by_vectors, terms, strict=True):
-            scores = self._keywords.scores(query_terms)
+        for query, near, asked in zip(queries, by_vectors, terms, strict=True):
+            scores = self._keywords.scores(asked.terms)
             pool = {one.row: one for one in [*near, *self._by_terms(scores, depth, allowed, group)]}
             rows = np.array(sorted(pool), np.int64)
-            dense, lexical = self._dense_scores(query, rows).tolist(), scores[rows].tolist()
-            yield [
-                replace(pool[row], dense_score=one, lexical_score=other)
-                for row, one, other in zip(rows.tolist(), dense, lexical, strict=True)
-            ]
+            found = (self._dense_scores(query, rows), scores[rows], self._keywords.named(asked.names, rows))
+            columns = (part.tolist() for part in (rows, *found))
+            yield Pool(
+                candidates=[
+                    replace(pool[row], dense_score=dense, lexical_score=lexical, named=named)
+                    for row, dense, lexical, named in zip(*columns, strict=True)
+                ],
+                is_name=asked.is_name,
+            )
 
     def _by_vectors(
         self, queries: np.ndarray, k: int, allowed: np.ndarray | None, group: Group
@@ -526,10 +530,19 @@ class Index:
         return [number for number in numbers if not number]
 
 
-def ordered_by(fusion: Fusion, pool: Sequence[Candidate], group: Group = "document") -> list[Candidate]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    """The passages that a hybrid search orders, each with the scores of both sides, and what kind of query it was."""
+
+    candidates: list[Candidate]
+    is_name: bool
+
+
+def ordered_by(fusion: Fusion, pool: Pool, group: Group = "document") -> list[Candidate]:
     """Mix the scores of a query's pool, and order it: each document by its best passage, or all passages."""
-    scores = fusion.combine(*(np.array([getattr(one, side) for one in pool], np.float64) for side in _SIDES))
-    return _grouped([replace(one, score=score) for one, score in zip(pool, scores.tolist(), strict=True)], group)
+    columns = (np.array([getattr(one, name) for one in pool.candidates], np.float64) for name in _MIXED)
+    scores = fusion.combine(*columns, is_name=pool.is_name).tolist()
+    return _grouped([replace(one, score=score) for one, score in zip(pool.candidates, scores, strict=True)], group)
 
 
 def _grouped(candidates: Sequence[Candidate], group: Group) -> list[Candidate]:

@@ -15,11 +15,19 @@ USUAL = 0.2
 where keywords fail."""
 FOREIGN = 0.8
 """Weight beside an encoder that does not."""
+LOOKUP = 0.8
+"""Weight, at least, where the query is a name and nothing else; see `retrieval.terms.QueryTerms`."""
+NAMED = 2.0
+"""What a passage gains that holds the rare names of a query. Standardised scores reach 2 to 4 on either side: so it
+comes before nearly all that does not hold them, and the order among such passages stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fusion:
     """The score of a passage is weight * its keyword score + (1 - weight) * its dense score, each standardised.
+
+    An encoder knows few names. So a query that is a name weighs keywords by `LOOKUP` at least, and passages that hold
+    the rare names of a longer query gain `NAMED`; but a weight of 0 is for vectors alone.
 
     Attributes:
         weight: Of the keyword side, 0 to 1.
@@ -36,12 +44,16 @@ class Fusion:
         if not 0 <= self.weight <= 1:
             raise ConfigError(f"weight of keyword search is {self.weight}; expected 0 to 1")
 
-    def combine(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
+    def combine(
+        self, dense: np.ndarray, lexical: np.ndarray, named: np.ndarray | None = None, *, is_name: bool = False
+    ) -> np.ndarray:
         """Mix both scores of one query's candidates; each result depends on all of them, not on their order.
 
         Args:
             dense: (n,) scores by vectors.
             lexical: (n,) scores by terms.
+            named: (n,) shares, 0 to 1, of the query's rare names that each holds; None: it has none.
+            is_name: Whether the query is a name and nothing else.
 
         Returns:
             (n,) float64, finite, higher is better.
@@ -53,7 +65,9 @@ class Fusion:
         if sides[0].shape != sides[1].shape or sides[0].ndim != 1:
             raise DataError(f"{sides[0].shape} dense and {sides[1].shape} keyword scores; expected (n,) each")
         first, second = (standardised(side) for side in sides)
-        return np.asarray((1 - self.weight) * first + self.weight * second)
+        weight = max(self.weight, LOOKUP) if is_name and self.weight else self.weight
+        gained = NAMED * np.asarray(named, np.float64) if named is not None and weight else 0.0
+        return np.asarray((1 - weight) * first + weight * second + gained)
 
     def to_dict(self) -> dict[str, object]:
         """Return what `from_dict` takes, as JSON types."""

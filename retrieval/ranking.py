@@ -108,6 +108,7 @@ class Candidate:
     row: int
     dense_score: float | None = None
     lexical_score: float | None = None
+    named: float = 0.0  # the share of the query's rare names that it holds
     spans: Sequence[Span] = ()
 
 

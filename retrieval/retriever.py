@@ -15,7 +15,7 @@ from retrieval.chunking import is_blank, joined
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.highlight import highlights
-from retrieval.index.reader import Group, Index
+from retrieval.index.reader import Group, Index, Pool
 from retrieval.matching import (
     Encoder,
     Reranker,
@@ -30,7 +30,7 @@ from retrieval.matching import (
 from retrieval.models import fingerprint
 from retrieval.ranking import Candidate, Hit, Span, ordered
 from retrieval.shipped import AUTO, choose_reranker
-from retrieval.terms import terms
+from retrieval.terms import query_terms
 from retrieval.vectorfile import unit_rows
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class Retriever:
                 log.warning("%d empty queries have no hits: %s", len(blank), _listed(blank))
         return results
 
-    def pools(self, queries: Sequence[str]) -> Iterator[list[Candidate]]:
+    def pools(self, queries: Sequence[str]) -> Iterator[Pool]:
         """Yield, for each text, the passages that a hybrid search orders, each with the scores of both sides.
 
         Args:
@@ -292,7 +292,7 @@ class Retriever:
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             some = queries[start : start + _QUERIES_AT_ONCE]
             vectors = self._comparable(self.encoder.encode_queries(some))
-            yield from self.index.pools(vectors, [terms(text) for text in some], 1)
+            yield from self.index.pools(vectors, [query_terms(text) for text in some], 1)
 
     def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """Re-order hits of `search` with the cross-encoder: the second stage by itself.
@@ -362,9 +362,9 @@ class Retriever:
         if not asked:
             return found
         texts = [queries[position] for position in asked]
-        words = [] if mode == "dense" else [terms(text) for text in texts]
+        words = [] if mode == "dense" else [query_terms(text) for text in texts]
         if mode == "lexical":
-            candidates = self.index.search_lexical(words, k, where=where, group=group)
+            candidates = self.index.search_lexical([one.terms for one in words], k, where=where, group=group)
         else:
             vectors = self._comparable(self.encoder.encode_queries(texts))
             if mode == "dense":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
+from dataclasses import dataclass
 from functools import lru_cache
 
 TERMS_VERSION = 1
@@ -56,11 +57,39 @@ def terms(text: str) -> list[str]:
     Args:
         text: Any text.
     """
+    return [term for found in _by_word(text) for term in found]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueryTerms:
+    """What keyword search looks for.
+
+    Attributes:
+        terms: As `terms` gives them.
+        names: Of identifiers, the wholes: `getUserId`, as one term.
+        is_name: Whether the query is nothing but one word, identifier, path or the like, without a blank. Who writes
+            that wants to see where it stands.
+    """
+
+    terms: list[str]
+    names: list[str]
+    is_name: bool
+
+
+def query_terms(query: str) -> QueryTerms:
+    """Return the terms of a query, and which of them are names."""
+    words = _by_word(query)
+    unspaced = _HAS_UNSPACED.search(query) is not None
+    return QueryTerms(
+        terms=[term for found in words for term in found],
+        names=[found[0] for found in words if len(found) > 1 and not _HAS_UNSPACED.match(found[0])],
+        is_name=bool(words) and not unspaced and len(query.split()) == 1,
+    )
+
+
+def _by_word(text: str) -> list[tuple[str, ...]]:
     words = _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(unicodedata.normalize("NFKC", text))
-    found: list[str] = []
-    for word in words:
-        found += _cached(word) if len(word) <= _LONGEST else _terms_of(word)
-    return found
+    return [_cached(word) if len(word) <= _LONGEST else _terms_of(word) for word in words]
 
 
 def _terms_of(word: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from retrieval.eval.metrics import evaluate
 from retrieval.eval.profiles import get_profile
 from retrieval.eval.stages import held_documents
 from retrieval.hybrid import Fusion
-from retrieval.index.reader import ordered_by
+from retrieval.index.reader import Pool, ordered_by
 from retrieval.indexing import set_fusion
 from retrieval.ranking import Candidate, best_passages
 from retrieval.retriever import Retriever
@@ -158,12 +158,10 @@ def tune_fusion(
     return replace(found, kept=True)
 
 
-def _pools(
-    retriever: Retriever, benchmark: Benchmark, progress: Callable[[int, int], None] | None
-) -> dict[str, list[Candidate]]:
+def _pools(retriever: Retriever, benchmark: Benchmark, progress: Callable[[int, int], None] | None) -> dict[str, Pool]:
     """Ask both sides for the candidates of every judged query that has a text."""
     asked = [query_id for query_id in benchmark.qrels if not is_blank(benchmark.queries[query_id])]
-    pools: dict[str, list[Candidate]] = {}
+    pools: dict[str, Pool] = {}
     for query_id, pool in zip(asked, retriever.pools([benchmark.queries[one] for one in asked]), strict=True):
         pools[query_id] = pool
         if progress is not None:
@@ -171,18 +169,16 @@ def _pools(
     return pools
 
 
-def _run(
-    pools: Mapping[str, Sequence[Candidate]], ordered: Callable[[Sequence[Candidate]], Sequence[Candidate]]
-) -> Run:
+def _run(pools: Mapping[str, Pool], ordered: Callable[[Pool], Sequence[Candidate]]) -> Run:
     return {query_id: {one.doc_id: one.score for one in ordered(pool)[:_HITS]} for query_id, pool in pools.items()}
 
 
-def _by_vectors(pool: Sequence[Candidate]) -> list[Candidate]:
-    return best_passages(replace(one, score=one.dense_score or 0.0) for one in pool)
+def _by_vectors(pool: Pool) -> list[Candidate]:
+    return best_passages(replace(one, score=one.dense_score or 0.0) for one in pool.candidates)
 
 
-def _by_terms(pool: Sequence[Candidate]) -> list[Candidate]:
-    return best_passages(replace(one, score=one.lexical_score) for one in pool if one.lexical_score)
+def _by_terms(pool: Pool) -> list[Candidate]:
+    return best_passages(replace(one, score=one.lexical_score) for one in pool.candidates if one.lexical_score)
 
 
 def _folds(query_ids: Sequence[str]) -> np.ndarray:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.errors import ConfigError, DataError
-from retrieval.hybrid import Fusion
+from retrieval.hybrid import LOOKUP, NAMED, Fusion
 
 
 def test_the_formula_by_hand() -> None:
@@ -37,6 +37,24 @@ def test_a_side_without_differences_says_nothing() -> None:
     assert Fusion().combine(np.ones(2), np.ones(2)).tolist() == [0, 0]
     assert Fusion().combine(np.ones(1), np.ones(1)).tolist() == [0]
     assert Fusion().combine(np.empty(0), np.empty(0)).tolist() == []
+
+
+def test_a_name_by_itself_is_looked_up_by_keywords() -> None:
+    dense, lexical = np.array([3.0, 2.0, 1.0]), np.array([0.0, 0.0, 5.0])
+    looked_up = Fusion(weight=0.2).combine(dense, lexical, is_name=True)
+    assert looked_up.tolist() == Fusion(weight=LOOKUP).combine(dense, lexical).tolist()
+    assert Fusion(weight=0.9).combine(dense, lexical, is_name=True).argmax() == 2
+    assert Fusion(weight=0).combine(dense, lexical, np.array([0, 0, 1.0]), is_name=True).argmax() == 0
+
+
+def test_a_passage_gains_by_the_share_of_rare_names_that_it_holds() -> None:
+    dense, lexical = np.linspace(1, 0, 50), np.zeros(50)
+    plain = Fusion().combine(dense, lexical)
+    named = np.zeros(50)
+    named[[48, 49]] = 1, 0.5  # one holds all of them, one half
+    found = Fusion().combine(dense, lexical, named)
+    np.testing.assert_allclose(found - plain, NAMED * named)
+    assert np.array_equal(Fusion(weight=0).combine(dense, lexical, named), Fusion(weight=0).combine(dense, lexical))
 
 
 @settings(deadline=None)

@@ -38,7 +38,7 @@ from retrieval.index import lexical
 from retrieval.index.build import writing_index
 from retrieval.index.lexical import Postings, _binary, _numbers, best_rows, write_lexical
 from retrieval.index.manifest import MANIFEST, Manifest
-from retrieval.index.reader import Index
+from retrieval.index.reader import Index, ordered_by
 from retrieval.indexing import set_fusion
 from retrieval.terms import K1, B, terms
 
@@ -277,7 +277,7 @@ def test_a_filter_acts_inside_and_leaves_scores_as_they_are(path: Path) -> None:
     assert retriever.search("word3", mode="hybrid", where=pc.field("size") < 0) == []
 
 
-def test_a_hybrid_score_mixes_both_sides_of_the_pool(path: Path) -> None:
+def test_a_hybrid_score_mixes_both_sides_of_the_pool(path: Path, corpus: dict[str, str]) -> None:
     retriever, query = opened(path), "word3 word77 word77"
     by_vectors, by_terms = (
         {(hit.doc_id, hit.passage): hit.score for hit in retriever.search(query, 5000, mode=mode, group="passage")}
@@ -287,7 +287,14 @@ def test_a_hybrid_score_mixes_both_sides_of_the_pool(path: Path) -> None:
     pool = sorted({(hit.doc_id, hit.passage) for hit in [*near, *matching]})
     dense = np.array([by_vectors[place] for place in pool])
     words = np.array([by_terms.get(place, 0.0) for place in pool])
-    mixed = dict(zip(pool, retriever.index.fusion.combine(dense, words).tolist(), strict=True))
+    holding = [
+        {(doc_id, number) for doc_id, number, text in passages(corpus) if name in terms(text)}
+        for name in ("word3", "word77")
+    ]
+    rare = [places for places in holding if 0 < len(places) <= 10]
+    assert rare
+    named = np.array([sum(place in places for places in rare) / len(rare) for place in pool])
+    mixed = dict(zip(pool, retriever.index.fusion.combine(dense, words, named).tolist(), strict=True))
     best: dict[str, float] = {}
     for (doc_id, _), score in mixed.items():
         best[doc_id] = max(score, best.get(doc_id, -math.inf))
@@ -298,6 +305,30 @@ def test_a_hybrid_score_mixes_both_sides_of_the_pool(path: Path) -> None:
         assert (hit.score, hit.retrieval_score) == (pytest.approx(mixed[place]),) * 2
         assert hit.dense_score == by_vectors[place]
         assert hit.lexical_score == by_terms.get(place, 0.0)
+
+
+def test_a_rare_name_is_found_whatever_the_vectors_say(tmp_path: Path) -> None:
+    """Vectors are random here: of 401 documents that hold words of the query one holds the name."""
+    documents = {f"d{number:03d}": f"where is note {number} used" for number in range(400)}
+    documents |= {"e": "We call parseHttpDate.", "f": "parse http date apart", "rare": "of perihelion"}
+    documents |= {f"common{number}": f"calls open_file {number}" for number in range(11)}
+    index = made(tmp_path, documents)
+    set_fusion(index, Fusion())
+    retriever = opened(index)
+    for query, found in (("parseHttpDate", "e"), ("perihelion", "rare")):
+        assert retriever.search(query, 1)[0].doc_id == found
+    asked = "where is parseHttpDate used"
+    (pool,) = retriever.pools([asked])
+    assert {one.doc_id: one.named for one in pool.candidates if one.named} == {"e": 1}
+    assert retriever.search(asked, 1)[0].doc_id == "e"
+    (pool,) = retriever.pools(["where is open_file used"])
+    assert {one.named for one in pool.candidates} == {0.0}  # so many hold it that it is no rare name
+    (pool,) = retriever.pools(["parseHttpDate or open_file or unheard_of"])
+    assert {one.doc_id for one in pool.candidates if one.named} == {"e"}
+    assert (
+        ordered_by(Fusion(weight=0), pool)[0].doc_id
+        == max(pool.candidates, key=lambda one: one.dense_score or 0).doc_id
+    )
 
 
 def test_hits_say_which_sides_were_asked(path: Path) -> None:
@@ -443,7 +474,8 @@ def test_an_index_of_another_release_opens_and_compacting_gives_it_its_keywords(
 
     body = {"format": module.FORMAT, "format_version": 1, **body}
     (path / MANIFEST).write_text(json.dumps({**body, "checksum": module._checksum(body)}))
-    assert [hit.doc_id for hit in opened(path).search("amber")] == [hit[0] for hit in expected[0]]
+    by_vectors = opened(tmp_path / "new").search("amber", mode="dense")
+    assert [hit.doc_id for hit in opened(path).search("amber")] == [hit.doc_id for hit in by_vectors]
     with pytest.raises(ConfigError, match="has no keyword part; `retrieve compact` makes it"):
         opened(path).search("amber", mode="lexical")
     with pytest.raises(ConfigError, match="`retrieve compact` makes it"):

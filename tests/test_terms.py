@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.terms import terms
+from retrieval.terms import query_terms, terms
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,25 @@ def test_speed() -> None:
     begun = time.process_time()
     terms(text)
     assert len(text) / (time.process_time() - begun) > 300_000  # characters a second; some MB on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "is_name"),
+    [
+        ("where is getUserId used", "getuserid", False),
+        ("os.path.join of MAX_VALUES", "os.path.join max_values", False),
+        ("perihelion", "", True),
+        ("rate-limit-window", "", True),
+        (" src/main_window.py\n", "main_window.py", True),
+        ("how does it work", "", False),
+        ("の", "", False),
+        ("大沙东站在哪里", "", False),  # a sentence
+        ("HTTP2是什么", "http2", False),
+        ("", "", False),
+        ("--", "", False),
+    ],
+)
+def test_names_of_a_query(query: str, names: str, is_name: bool) -> None:
+    found = query_terms(query)
+    assert (found.terms, found.is_name) == (terms(query), is_name)
+    assert found.names == names.split()

@@ -94,10 +94,10 @@ def test_a_gain_on_the_same_queries_alone_counts_for_nothing(tmp_path: Path) -> 
 
 
 def test_a_gain_that_may_be_chance_is_stored_only_on_demand(benchmark: Path, tmp_path: Path) -> None:
-    """Two queries won and one tied prove nothing: signs by chance do as well every other time."""
+    """Two queries won prove nothing: signs by chance do as well every other time."""
     retriever = opened(benchmark, tmp_path, Lengths(), weight=0.0)
     judged = Benchmark.load(benchmark, "dev")
-    few = replace(judged, **{name: dict(list(getattr(judged, name).items())[:3]) for name in ("queries", "qrels")})
+    few = replace(judged, **{name: dict(list(getattr(judged, name).items())[:2]) for name in ("queries", "qrels")})
     found = tune_fusion(retriever, few)
     assert (found.decisive.wins, found.decisive.losses, found.decisive.p_randomization) == (2, 0, 0.5)
     assert found.learnt.weight > 0 and not found.better and not found.kept
@@ -119,7 +119,7 @@ def test_a_query_is_answered_by_a_weight_of_other_folds(benchmark: Path, tmp_pat
     tuned = next(system for system in found.evaluation.systems if system.name == "tuned")
     assert found.folds == 2
     assert tuned.scores.of("ndcg@10")[0] < 0.5  # chosen by q1, which all weights serve alike: the present one stays
-    assert found.learnt.weight > 0.1
+    assert found.learnt.weight > 0
 
 
 def test_what_cannot_be_learnt_from(benchmark: Path, tmp_path: Path) -> None:
