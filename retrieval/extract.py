@@ -12,11 +12,11 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from retrieval.headings import spans
+from retrieval.headings import as_title, front_matter, spans
 from retrieval.suffixes import HTML_SUFFIXES, MARKDOWN_SUFFIXES, PROSE_SUFFIXES, suffix_of
 from retrieval.syntax import code_units
 from retrieval.units import Unit
@@ -119,19 +119,28 @@ def _whole(text: str) -> Unit:
 
 
 def _sections(text: str, markdown: bool) -> list[Unit]:
-    """One unit a heading; a heading with nothing under it but deeper headings goes to the first of these."""
+    """One unit a heading; a heading with nothing under it but deeper headings goes to the first of these.
+
+    Of Markdown's front matter only the description is a unit; its title stands above all headings.
+    """
+    head = front_matter(text) if markdown else None
     found = spans(text, markdown=markdown)
-    if len(found) == 1:
+    if len(found) == 1 and head is None:
         return [_whole(text)]
-    units: list[Unit] = []
-    start = 0
+    title, start, description = (head.title, head.end, head.description) if head else ("", 0, (0, 0))
+    units = [Unit(start=description[0], end=description[1], section=title, kind="section")]
     for span, following in zip(found, [*found[1:], None], strict=True):
-        bare = not text[span.body : span.end].strip()
+        bare = not text[max(start, span.body) : span.end].strip()
         if following is not None and bare and following.level > span.level:
             continue
-        units.append(Unit(start=start, end=span.end, section=_PATH.join(span.path), kind="section"))
+        units.append(Unit(start=start, end=span.end, section=_PATH.join(_below(title, span.path)), kind="section"))
         start = span.end
-    return units
+    return [unit for unit in units if text[unit.start : unit.end].strip()] or [_whole(text)]
+
+
+def _below(title: str, path: Sequence[str]) -> Sequence[str]:
+    """Put a title above headings, unless it is the first of them."""
+    return path if not title or title.casefold() in (heading.casefold() for heading in path[:1]) else (title, *path)
 
 
 def notebook(text: str) -> Extract:
@@ -213,9 +222,14 @@ _MARKED_SECTION = re.compile(r"<!\[(?!CDATA\[)(?:[^<>]*>)?")  # of SGML; to a br
 
 
 def html(text: str) -> Extract:
-    """Take the text out of a page, without scripts, styles and navigation; what stands under a heading is a unit."""
+    """Take the text out of a page, without scripts, styles and navigation; what stands under a heading is a unit.
+
+    What stands under no heading of the first level is under the page's title, or that of its front matter.
+    """
     from bs4 import BeautifulSoup, ParserRejectedMarkup
 
+    head = front_matter(text)
+    text = text[head.end :] if head else text
     with warnings.catch_warnings(action="ignore"):  # that this looks like XML, a file name or an address
         try:
             page = BeautifulSoup(text, "html.parser")
@@ -225,7 +239,9 @@ def html(text: str) -> Extract:
         tag.decompose()
     joined = _Joined()
     outline = _Outline()
-    section = ""
+    if title := (head and head.title) or as_title(page.title.get_text() if page.title else ""):
+        outline.enter(title, 1)
+    section = _PATH.join(outline.path)
     parts: list[str] = []
 
     def finish() -> None:

@@ -12,12 +12,65 @@ _MARKED = re.compile(r"(#{1,6}|={1,6})[ \t]+(\S.*?)(?:[ \t]+[#=]+)?[ \t]*")
 _RULE = re.compile(r"([=\-~^*+#\"'`:._])\1{2,}[ \t]*")
 _NUMBERED = re.compile(r"(\d+(?:\.\d+)+)\.?[ \t]+(\S.*[^\s.:;,?!])[ \t]*")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9 ,'&/()-]*[A-Z0-9)][ \t]*")
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?:.*\n){0,200}?(?:---|\.\.\.)[ \t]*(?:\r?\n|$)")
+_FRONT_MATTER = re.compile(
+    r"(?:---[ \t]*\r?\n(?P<yaml>(?:.*\n){0,200}?)(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n(?P<toml>(?:.*\n){0,200}?)\+\+\+)"
+    r"[ \t]*(?:\r?\n|$)"
+)
+# A line of prose, between what may be rules.
+_NO_YAML = re.compile(r"^(?![\w\"'][^\n:]*:(?:\s|$)|[ \t#\]}]|-(?:\s|$)|\r?$)", re.MULTILINE)
+_ENTRY = r"^{}[ \t]*[:=][ \t]*((?:\"\"\"[\s\S]*?\"\"\"|.*)(?:\n[ \t]+\S.*)*)"  # with the lines that go on with it
+_TITLE, _DESCRIPTION = (re.compile(_ENTRY.format(name), re.MULTILINE) for name in ("title", "description"))
+_TABLE = re.compile(r"^\[", re.MULTILINE)  # of TOML: what follows is of something else
+_QUOTED = re.compile(r"""(["']{3}|["'])(.*)\1\s*(?:#.*)?""")
+_BLOCK = re.compile(r"^[>|][-+\d]*\s|\s#.*")  # a sign of YAML's for a text of several lines, a remark
+_TEMPLATE = re.compile(r"\{[{%]|<%")
 _TARGET = re.compile(r"\.\. _.*:[ \t]*|<a (?:name|id)=[^>]*>(?:</a>)?[ \t]*")  # links that point at a heading
 _WORD = re.compile(r"\w")
 _LONGEST = 200  # characters of a heading
 _PLAIN_WORDS = 10  # of a heading that nothing but its looks tells
 _PLAIN_LEVEL = 50  # of headings in capitals, below all that are marked
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """A head of YAML between `---`, or of TOML between `+++`, that a text begins with.
+
+    Attributes:
+        end: The character after it.
+        title: The value of `title`; empty without one.
+        description: Where the value of `description` begins and ends; both 0 without one.
+    """
+
+    end: int
+    title: str
+    description: tuple[int, int]
+
+
+def front_matter(text: str) -> FrontMatter | None:
+    """Find the head of a text, None where it has none."""
+    head = _FRONT_MATTER.match(text)
+    if head is None or (head["toml"] is None and _NO_YAML.search(head["yaml"])):
+        return None
+    first, last = head.span("yaml" if head["toml"] is None else "toml")
+    table = _TABLE.search(text[first:last])
+    fields = text[: first + table.start() if table else last]
+    title, description = _TITLE.search(fields, first), _DESCRIPTION.search(fields, first)
+    return FrontMatter(
+        head.end(), as_title(_value(title[1])) if title else "", description.span(1) if description else (0, 0)
+    )
+
+
+def _value(written: str) -> str:
+    """Return a value of YAML or TOML without quotes and remarks, on one line."""
+    line = " ".join(written.split())
+    quoted = _QUOTED.fullmatch(line)
+    return quoted[2].replace('\\"', '"').replace("''", "'") if quoted else _BLOCK.sub("", f"{line} ").strip()
+
+
+def as_title(text: str) -> str:
+    """Return what a document calls itself on one line; empty for a text, or a template, that is no title."""
+    title = " ".join(text.split())
+    return "" if len(title) > _LONGEST or _TEMPLATE.search(title) else title
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +94,7 @@ def sections(text: str, *, markdown: bool = False) -> list[Section]:
     Headings are lines with `#` or `=` in front, and lines underlined (and maybe overlined) with a run of one
     punctuation mark at least as long; also, standing alone between blank lines, numbered ones of two levels or more
     (`2.1 Tides`) and short ones in capitals. A heading stands at the beginning of a line, after a blank line or another
-    heading, not in a fenced block. A head of YAML between `---` is left out.
+    heading, not in a fenced block. Front matter is left out.
 
     Args:
         text: The text.
@@ -50,8 +103,8 @@ def sections(text: str, *, markdown: bool = False) -> list[Section]:
     Returns:
         Section 0 is what stands before the first heading, also where that is nothing.
     """
-    head = _FRONT_MATTER.match(text)
-    lines = _LINES.split(text[head.end() :] if head else text)
+    head = front_matter(text)
+    lines = _LINES.split(text[head.end :] if head else text)
     found = list(_headings(lines, markdown))
     ends = [heading.first for heading in found] + [len(lines)]
     result = [Section("", 0, _joined(lines[: ends[0]]))]
@@ -80,7 +133,7 @@ class Span:
 
 
 def spans(text: str, *, markdown: bool = False) -> list[Span]:
-    """Cut a text at its headings (see `sections`) into stretches that cover all of it, the head of YAML included.
+    """Cut a text at its headings (see `sections`) into stretches that cover all of it, front matter included.
 
     Args:
         text: The text.
@@ -89,8 +142,8 @@ def spans(text: str, *, markdown: bool = False) -> list[Span]:
     Returns:
         Span 0 begins with the text and has no heading; it may be empty.
     """
-    head = _FRONT_MATTER.match(text)
-    offset = head.end() if head else 0
+    head = front_matter(text)
+    offset = head.end if head else 0
     starts = [offset, *(offset + line.end() for line in _LINES.finditer(text[offset:])), len(text)]
     found = list(_headings(_LINES.split(text[offset:]), markdown))
     ends = [starts[heading.first] for heading in found] + [len(text)]

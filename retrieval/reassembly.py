@@ -66,8 +66,9 @@ def write_documents(index: Index, path: str | Path) -> Reassembly:
     """Write the documents of an index, as they were when it was built, into an Arrow file (read it with `READING`).
 
     The text of a document comes back to the character, but for blanks at its ends and, with windows that do not
-    overlap, between them: a window has no blanks around it. Where the lines of passages are known, the line ends
-    between them come back, so that lines keep their numbers. Of a text that was truncated only its beginning is there.
+    overlap, between them: a window has no blanks around it. Front matter, which is in no passage, comes back as blanks.
+    Where the lines of passages are known, the line ends between them come back, so that lines keep their numbers. Of a
+    text that was truncated only its beginning is there.
 
     Units come back as one or several that give the same passages: windows that overlap are of one unit.
 

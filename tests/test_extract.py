@@ -29,12 +29,63 @@ def sections(name, text):
 def test_markdown_by_heading_with_the_path_of_headings():
     text = "---\nlang: en\n---\nBefore.\n\n# Guide\n\n## Install\n\nRun it.\n### Linux\napt\n## Use\n\n## Last\nx"
     assert sections("a.md", text) == [
-        ("section", "", "---\nlang: en\n---\nBefore.\n\n"),
+        ("section", "", "Before.\n\n"),
         ("section", "Guide > Install", "# Guide\n\n## Install\n\nRun it.\n"),  # a title with nothing under it
         ("section", "Guide > Install > Linux", "### Linux\napt\n"),
         ("section", "Guide > Use", "## Use\n\n"),
         ("section", "Guide > Last", "## Last\nx"),
     ]
+
+
+HEAD = """---
+title: "The moon's \\"pull\\""  # of Hugo
+nested:
+  title: not this
+tags: [a, b]
+description: >-
+  Why the sea
+  comes and goes.
+---
+"""
+DESCRIPTION = ("section", 'The moon\'s "pull"', ">-\n  Why the sea\n  comes and goes.")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_title_of_front_matter_stands_above_all_headings_and_its_description_is_a_unit(end):
+    text = f"{HEAD}\n## Ebb\n\nIt goes.\n\n# Flood\n\nIt comes.\n".replace("\n", end)
+    title = DESCRIPTION[1]
+    found = [(unit.section, text[unit.start : unit.end].strip()) for unit in own_units("a.md", text)]
+    assert found == [
+        (title, DESCRIPTION[2].replace("\n", end)),
+        (f"{title} > Ebb", f"## Ebb{end}{end}It goes."),
+        (f"{title} > Flood", f"# Flood{end}{end}It comes."),
+    ]
+
+
+def unit_texts(name, text):
+    return [(unit.section, text[unit.start : unit.end].strip()) for unit in own_units(name, text)]
+
+
+def test_front_matter_of_yaml_and_toml_is_no_prose():
+    toml = '+++\ntitle = "Spring"\ndescription = """\nHigh\nwater"""\n[more]\ntitle = "x"\n+++\n'
+    assert unit_texts("a.md", f"{toml}Text.") == [("Spring", '"""\nHigh\nwater"""'), ("Spring", "Text.")]
+    assert unit_texts("a.md", "---\ntitle: spring\n---\n# Spring\nText.") == [("Spring", "# Spring\nText.")]
+    assert unit_texts("a.md", "---\nlang: en\n---\nText.") == [("", "Text.")]
+    assert unit_texts("a.md", "---\ntitle: '{{ page }}'\n...\nText.") == [("", "Text.")]
+    assert unit_texts("a.md", "---\ntitle: Alone\n---\n") == [("", "---\ntitle: Alone\n---")]  # nothing else to find
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.md", "---\n\nAs they say: no head.\nMore prose\n\n---\n\nText."),
+        ("a.md", "---\ntitle: never ended\n"),
+        ("a.md", " ---\ntitle: not at the beginning\n---\n"),
+        ("a.txt", "---\ntitle: of another kind\n---\nText."),
+    ],
+)
+def test_what_only_looks_like_front_matter_is_text(name, text):
+    assert sections(name, text) == [("text", "", text)]
 
 
 def test_restructuredtext_asciidoc_and_files_without_a_suffix():
@@ -136,11 +187,21 @@ def ebb():
 
 def test_html_by_heading_without_what_is_no_text():
     assert shown(html(PAGE)) == [
-        ("", "Tides of the sea\n\nAn introduction,\ntwo\xa0lines & more wrapped."),
+        ("Tides of the sea", "Tides of the sea\n\nAn introduction,\ntwo\xa0lines & more wrapped."),
         ("Guide", "Guide"),
         ("Guide > Ebb", 'Ebb\n\nOne\ntwo\n\ndef ebb():\n    return "<low>"\n\na\nb\n\nr1 c2\n\nr2'),
         ("Guide > Flood", "Flood\n\nLast."),
     ]
+
+
+def test_a_page_without_a_heading_of_the_first_level_is_called_by_its_title():
+    page = "<title>Tides\n of the sea</title><p>All.</p><h2>Ebb</h2><p>It goes.</p>"
+    called = [unit.section for unit in html(page).units]
+    assert called == ["Tides of the sea", "Tides of the sea > Ebb"]
+    front = f"---\ntitle: Moon\nlayout: none\n---\n{page}"
+    assert shown(html(front))[1] == ("Moon > Ebb", "Ebb\n\nIt goes.") and "layout" not in html(front).text
+    assert [unit.section for unit in html("<title>{{ title }}</title><p>x").units] == [""]
+    assert [unit.section for unit in html("<svg><title>drawing</title></svg><p>x").units] == [""]
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,20 @@ def test_the_documents_of_an_index_give_the_same_passages_again(tmp_path: Path, 
     if overlap:
         assert text.split("\n") == TEXT.rstrip().split("\n")
     assert text.count("\n") == TEXT.rstrip().count("\n")
+
+
+def test_front_matter_comes_back_as_blanks_and_lines_keep_their_numbers(tmp_path: Path, tiny: Any) -> None:
+    (tmp_path / "tree").mkdir()
+    head = "---\ntitle: Moon\ntags: x\ndescription: Why the sea comes.\nweight: 1\n---\n"
+    (tmp_path / "tree/a.md").write_text(f"{head}## Ebb\n\nIt goes.\n")
+    (tmp_path / "tree/b.md").write_text(head.replace("description", "about"))
+    build_index(tmp_path / "tree", tmp_path / "one", model=tiny("mean"))
+    before = rows_of(tmp_path / "one")
+    assert [(row["title"], row["text"], row["start_line"]) for row in before] == [
+        ("a.md > Moon", "Why the sea comes.", 4),
+        ("a.md > Moon > Ebb", "## Ebb\n\nIt goes.", 7),
+        ("b.md", head.replace("description", "about").rstrip(), 1),  # there is nothing else
+    ]
+    write_documents(Index.open(tmp_path / "one"), tmp_path / "again.arrow")
+    build_index(tmp_path / "again.arrow", tmp_path / "two", model=tiny("mean"), documents=READING)
+    assert rows_of(tmp_path / "two") == before
