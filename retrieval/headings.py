@@ -17,7 +17,7 @@ _FRONT_MATTER = re.compile(
     r"[ \t]*(?:\r?\n|$)"
 )
 # A line of prose, between what may be rules.
-_NO_YAML = re.compile(r"^(?![\w\"'][^\n:]*:(?:\s|$)|[ \t#\]}]|-(?:\s|$)|\r?$)", re.MULTILINE)
+_NO_YAML = re.compile(r"^(?![\w\"'].*?:(?:\s|$)|[ \t#\]}]|-(?:\s|$)|\r?$)", re.MULTILINE)
 _ENTRY = r"^{}[ \t]*[:=][ \t]*((?:\"\"\"[\s\S]*?\"\"\"|.*)(?:\n[ \t]+\S.*)*)"  # with the lines that go on with it
 _TITLE, _DESCRIPTION = (re.compile(_ENTRY.format(name), re.MULTILINE) for name in ("title", "description"))
 _TABLE = re.compile(r"^\[", re.MULTILINE)  # of TOML: what follows is of something else

@@ -70,7 +70,7 @@ def test_front_matter_of_yaml_and_toml_is_no_prose():
     toml = '+++\ntitle = "Spring"\ndescription = """\nHigh\nwater"""\n[more]\ntitle = "x"\n+++\n'
     assert unit_texts("a.md", f"{toml}Text.") == [("Spring", '"""\nHigh\nwater"""'), ("Spring", "Text.")]
     assert unit_texts("a.md", "---\ntitle: spring\n---\n# Spring\nText.") == [("Spring", "# Spring\nText.")]
-    assert unit_texts("a.md", "---\nlang: en\n---\nText.") == [("", "Text.")]
+    assert unit_texts("a.md", "---\nog:url: x\n# a remark\nlang:\n- en\n---\nText.") == [("", "Text.")]
     assert unit_texts("a.md", "---\ntitle: '{{ page }}'\n...\nText.") == [("", "Text.")]
     assert unit_texts("a.md", "---\ntitle: Alone\n---\n") == [("", "---\ntitle: Alone\n---")]  # nothing else to find
 
