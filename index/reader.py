@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from retrieval.files import require_utf8
 from retrieval.filters import Where, passing
 from retrieval.hybrid import Fusion
 from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.gpu import GpuLists, GpuRows, on_gpus
 from retrieval.index.lexical import Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.segment import Raw, Rows, Segment, merged
@@ -61,6 +62,7 @@ class Index:
             if entry.lexical
         ]
         self._passing: dict[str, np.ndarray] = {}
+        self._exact: Rows | GpuRows = self.rows
         self._approximate: ApproximateIndex | None = None
         self._covered = 0
         if entry := manifest.approximate:
@@ -95,6 +97,21 @@ class Index:
                     raise
                 manifest = newest
         raise IndexFormatError(f"{path} changes faster than it can be opened; try again")
+
+    def use_gpus(self, memory: Mapping[int, int]) -> None:
+        """Search by vectors on GPUs from here on, where FAISS has some that can hold what is searched (see `gpu`).
+
+        Args:
+            memory: Free bytes of each GPU that may be used, by its number.
+        """
+        entry, half = self.manifest.approximate, self.manifest.vector_dtype == "float16"
+        held = on_gpus(
+            self.rows, self._approximate, memory, half=half, file_bytes=entry.file.bytes if entry else 0, what=self.path
+        )
+        if isinstance(held, GpuLists):
+            self._approximate = held
+        elif held is not None:
+            self._exact, self._approximate, self._covered = held, None, 0
 
     @functools.cached_property
     def live(self) -> np.ndarray | None:
@@ -392,7 +409,7 @@ class Index:
         covered = None if allowed is None else allowed[: self._covered]
         passing = self._covered if covered is None else int(covered.sum())
         if self._approximate is None or passing == 0 or available < _EXACT_BELOW * self.rows.rows:
-            return self.rows.search(queries, fetch, allowed)
+            return self._exact.search(queries, fetch, allowed)
         least, fetch = min(fetch, passing), max(fetch, self._approximate.candidates)
         wanted = min(fetch, passing)
         if covered is None:
@@ -406,11 +423,11 @@ class Index:
             least = max(least, math.ceil(0.75 * wanted))
         short = [number for number, (_, rows) in enumerate(raws) if len(rows) < least]
         if self._covered < self.rows.rows:
-            tail = self.rows.search(queries, fetch, allowed, first_row=self._covered)
+            tail = self._exact.search(queries, fetch, allowed, first_row=self._covered)
             # Not cut: a lossy index's scores do not compare with exact ones.
             raws = [merged([a, b], len(a[1]) + fetch) for a, b in zip(raws, tail, strict=True)]
         if short:
-            for number, raw in zip(short, self.rows.search(queries[short], fetch, allowed), strict=True):
+            for number, raw in zip(short, self._exact.search(queries[short], fetch, allowed), strict=True):
                 raws[number] = raw
         return raws
 
@@ -423,8 +440,8 @@ class Index:
             return ranked, False
         if self._approximate is not None:
             return ranked, True
-        # What was not fetched scores at most the last fetched score, within float32's rounding of a sum.
-        rounding = 2e-6 * float(np.linalg.norm(query)) * longest
+        # What was not fetched scores at most the last fetched score, within the rounding of that.
+        rounding = self._exact.rounding * float(np.linalg.norm(query)) * longest
         return ranked, ranked[k - 1].score > float(scores[-1]) + rounding
 
     def _dense_scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:

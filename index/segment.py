@@ -190,7 +190,13 @@ class Segment:
 
 
 class Rows:
-    """The rows of several segments under one numbering: a segment's offset plus the row within it."""
+    """The rows of several segments under one numbering: a segment's offset plus the row within it.
+
+    Attributes:
+        rounding: How far a score that `search` gives may be off, at most, to the product of both vectors' lengths.
+    """
+
+    rounding = 2e-6
 
     def __init__(self, segments: Sequence[Segment], *, dim: int) -> None:
         """Number the rows of open segments."""

@@ -13,7 +13,7 @@ import numpy as np
 from retrieval.errors import ModelError
 from retrieval.models import ResolvedModel
 from retrieval.pairs import PairNetwork, PairSpec
-from retrieval.runtime import load_torch, quiet_loading
+from retrieval.runtime import load_torch, quiet_loading, use_flash_attention
 
 _ROWS = 16  # a matrix product of fewer rows, or of an odd number by one column, rounds differently
 
@@ -166,6 +166,7 @@ def place(network: Any, device: str, dtype: str) -> None:
             if type(module) is torch.nn.Linear:
                 _steady(module)
     network.to(device)
+    use_flash_attention(network, device=device, dtype=dtype)
 
 
 def _steady(linear: Any) -> None:

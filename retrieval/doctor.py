@@ -44,7 +44,7 @@ def _version(package: str) -> str:
 def _faiss(problems: list[str]) -> str:
     from retrieval.index.vectors import faiss
 
-    found = {name: _version(name) for name in ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12")}
+    found = {name: _version(name) for name in ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu12", "faiss-gpu-cuvs")}
     installed = [f"{name} {version}" for name, version in found.items() if version != "not installed"]
     if len(installed) > 1:
         problems.append(f"{' and '.join(installed)} share one module: uninstall all, then install one")

@@ -29,6 +29,7 @@ from retrieval.matching import (
 )
 from retrieval.models import fingerprint
 from retrieval.ranking import Candidate, Hit, Span, ordered
+from retrieval.runtime import cuda_memory
 from retrieval.shipped import AUTO, choose_reranker
 from retrieval.terms import query_terms
 from retrieval.vectorfile import unit_rows
@@ -101,7 +102,8 @@ class Retriever:
             mode: How searches find hits where they do not say: dense (by vectors), lexical (by keywords, without any
                 encoder), hybrid (by both), or auto: hybrid where the index has a keyword part, else dense; lexical for
                 texts where it has one and nothing says which model encodes them.
-            device: auto, cpu, cuda or mps.
+            device: auto, cpu, cuda, cuda:N or mps. A CUDA device that is named also gets the vectors to search, where
+                FAISS is a build for GPUs: copying them takes as long as reading them.
             dtype: auto, float32, bfloat16 or float16.
             runtime: auto, torch or openvino: what runs the models.
             trust_remote_code: Run Python code that comes with a model.
@@ -115,6 +117,8 @@ class Retriever:
         """
         running: Any = {"device": device, "dtype": dtype, "runtime": runtime, "trust_remote_code": trust_remote_code}
         index = Index.open(path, verify=verify)
+        if device.startswith("cuda") and mode != "lexical":
+            index.use_gpus(cuda_memory(device))
         if encoder is None and mode != "lexical":
             _check_identity(index, model)
         if isinstance(reranker, str) and reranker == AUTO:

@@ -68,6 +68,20 @@ def choose_device(device: str = "auto") -> str:
     return device
 
 
+def cuda_memory(device: str) -> dict[int, int]:
+    """Free bytes of each CUDA device that a name stands for, by its number: of all for ``cuda``, of none for ``cpu``.
+
+    Raises:
+        ConfigError: The name is unknown, or this machine has no such device.
+    """
+    kind, _, number = choose_device(device).partition(":")
+    if kind != "cuda":
+        return {}
+    torch = load_torch()
+    numbers = [int(number)] if number else range(torch.cuda.device_count())
+    return {one: int(torch.cuda.mem_get_info(one)[0]) for one in numbers}
+
+
 def _may_have_gpu() -> bool:
     """Whether there may be a GPU, found out without torch, which takes seconds to import."""
     if sys.platform == "darwin":
@@ -81,7 +95,7 @@ def _may_have_gpu() -> bool:
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """The number format in which torch computes: ``auto`` is bfloat16 on CUDA and float32 elsewhere.
+    """The number format in which torch computes: ``auto`` is bfloat16 on CUDA devices that have it, else float32.
 
     Args:
         dtype: One of ``DTYPES``.
@@ -98,8 +112,41 @@ def choose_dtype(dtype: str, device: str) -> str:
     if dtype == "int8":
         raise ConfigError("dtype int8 needs OpenVINO on a CPU: --runtime openvino --device cpu")
     if dtype == "auto":
-        return "bfloat16" if device.startswith("cuda") else "float32"
+        return auto_dtype(load_torch().cuda.get_device_capability(device) if device.startswith("cuda") else None)
     return dtype
+
+
+def auto_dtype(capability: tuple[int, int] | None) -> str:
+    """The number format that fits a CUDA device of a compute capability, or by None another device.
+
+    From 8.0 on (Ampere) bfloat16 is computed in hardware; before, torch emulates it, more slowly than float32.
+    """
+    return "bfloat16" if capability is not None and capability >= (8, 0) else "float32"
+
+
+def use_flash_attention(network: Any, *, device: str, dtype: str) -> bool:
+    """Let a network of transformers attend by flash attention where flash-attn is installed, on CUDA in 16 bits.
+
+    Args:
+        network: A model of transformers, loaded.
+        device: What ``choose_device`` returned.
+        dtype: What ``choose_dtype`` returned.
+
+    Returns:
+        Whether it does now; some networks have no such attention.
+    """
+    if not device.startswith("cuda") or dtype not in ("bfloat16", "float16"):
+        return False
+    from transformers.utils import is_flash_attn_2_available
+
+    if not is_flash_attn_2_available():
+        return False
+    with quiet_loading():
+        try:
+            network.set_attn_implementation("flash_attention_2")
+        except (AttributeError, ImportError, ValueError):
+            return False
+    return getattr(network.config, "_attn_implementation", "") == "flash_attention_2"
 
 
 def prefers_openvino(runtime: str, *, device: str, dtype: str, folder: Path, trust_remote_code: bool) -> bool:

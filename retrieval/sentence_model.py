@@ -10,7 +10,7 @@ import numpy as np
 from retrieval.batching import filled
 from retrieval.errors import ModelError
 from retrieval.models import ResolvedModel
-from retrieval.runtime import load_torch, quiet_loading
+from retrieval.runtime import load_torch, quiet_loading, use_flash_attention
 from retrieval.texts import TextModel, TextSpec, bare_tokenizer, frame_of
 
 # On a CPU, matrix products of few rows take other kernels, which round differently (measured: up to 10 rows).
@@ -78,7 +78,7 @@ class SentenceModel(TextModel):
         if exact:
             size = len(tokens[0]) + self.spec.frame.size
             tokens = [tokens[row] for row in filled(np.arange(count), size, _EXACT_ROWS)]
-        features: dict[str, Any] = {
+        features = self._unpadded(tokens) or {
             name: torch.from_numpy(array).to(self.device) for name, array in self.inputs(tokens).items()
         }
         if prompt_length:
@@ -95,6 +95,22 @@ class SentenceModel(TextModel):
                 features = module(features)
             vectors: np.ndarray = features["sentence_embedding"][:count].float().cpu().numpy()
         return vectors
+
+    def _unpadded(self, tokens: Sequence[np.ndarray]) -> dict[str, Any] | None:
+        """One batch as one sequence without padding, as sentence-transformers makes it for flash attention; else None.
+
+        The sequence is (1, tokens of all texts), with the borders of the texts beside it.
+        """
+        first = self._modules[0]
+        offset = getattr(first, "_flatten_position_offset", None)  # of the first position, where a network counts so
+        if not getattr(first, "can_flatten_inputs", False) or offset is None:
+            return None
+        before, after = self.spec.frame.before, self.spec.frame.after
+        ids = [[*before, *one.tolist(), *after] or [self.spec.pad] for one in tokens]
+        features: dict[str, Any] = dict(first.data_collator([{"input_ids": one} for one in ids]))
+        features.pop("labels", None)
+        features["position_ids"] = features["position_ids"] + offset
+        return {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
 
 
 def load_sentence_model(
@@ -135,6 +151,9 @@ def load_sentence_model(
                 ValueError, SafetensorError) as error:  # fmt: skip
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ModelError(f"model {resolved.name} ({resolved.folder}) cannot be loaded: {reason}") from error
+    first = next(iter(model))
+    if use_flash_attention(getattr(first, "auto_model", None), device=device, dtype=dtype):
+        first.unpad_inputs = getattr(first, "unpad_inputs", None)  # looks again whether it can do without padding
     loaded = SentenceModel(model, name=resolved.name, device=device, pooling=pooling)
     loaded.made_up = made_up = _weights_not_stored(resolved.folder, next(iter(model)).auto_model)
     if made_up:
