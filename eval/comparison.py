@@ -13,7 +13,9 @@ from retrieval.eval.intervals import ROUNDING, Interval, constant, mean_interval
 from retrieval.eval.measures import parse_measures
 from retrieval.eval.metrics import Scores
 
-_SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05
+"""The p-value below which a difference is taken for more than chance."""
+
 _EXACT = 16  # up to so many queries that differ, all patterns of signs are tried
 
 
@@ -65,7 +67,7 @@ class Comparison:
     @property
     def better(self) -> bool:
         """Whether the system is better than the baseline, and not by chance (randomisation test, p < .05)."""
-        return self.difference > 0 and self.p_randomization < _SIGNIFICANT
+        return self.difference > 0 and self.p_randomization < SIGNIFICANT
 
     def to_dict(self) -> dict[str, str | int | float]:
         """Return plain numbers by name, none of them NaN or infinite."""

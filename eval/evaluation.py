@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError
 from retrieval.eval.comparison import Comparison, compare
 from retrieval.eval.measures import Measure, parse_measures
@@ -147,7 +148,7 @@ def _shallow(measures: Sequence[Measure], systems: Sequence[System]) -> Iterator
         longest = max(map(len, system.run.values()), default=0)
         deep = [str(measure) for measure in measures if measure.k > longest]
         if deep and longest:
-            yield f"{system.name}: {', '.join(deep)} sees no more than {longest:,} hits, the most of any query"
+            yield f"{system.name}: {', '.join(deep)} sees no more than {many(longest, 'hit')}, the most of any query"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,11 +48,6 @@ def columns(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
-def many(count: int, one: str, several: str) -> str:
-    """Return a count with the words for one or for several."""
-    return f"{count:,} {one if count == 1 else several}"
-
-
 def fixed(value: float, digits: int = 4) -> str:
     """Return a number with as many decimals, never as -0."""
     text = f"{value:.{digits}f}"

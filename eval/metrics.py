@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError, DataError, MissingDependencyError
 from retrieval.eval.intervals import Interval, mean_interval
-from retrieval.eval.markup import many
 from retrieval.eval.measures import Measure, parse_measures
 from retrieval.lines import shown as shown_name
 from retrieval.ranking import ranked

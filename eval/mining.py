@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import quote
 
+from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.eval.beir import check_free, write_benchmark
 from retrieval.eval.benchmark import NO_TITLES, Card, Document
@@ -244,7 +245,7 @@ class _Tree:
 
     def seen(self, no_query: Mapping[str, int]) -> str:
         """Say what was found, for the message that it is not enough."""
-        parts = [f"{self.files} source files read", f"{self.functions} functions in them"]
+        parts = [f"{many(self.files, 'source file')} read", f"{many(self.functions, 'function')} in them"]
         for what, counts in (("skipped", self.skipped), ("left out", self.left_out), ("without a query", no_query)):
             parts += [f"{count} {what}: {reason}" for reason, count in _sorted(counts).items()]
         return ", ".join(parts)
@@ -296,9 +297,8 @@ def _drawn(items: Sequence[_Item]) -> tuple[dict[str, list[_Item]], tuple[str, .
     notices: list[str] = []
     if len(splits) < MIN_FILES or "test" not in splits.values():
         splits = dict.fromkeys(splits, "test")
-        notices.append(
-            f"queries come from {len(splits)} files, fewer than {MIN_FILES}: all are in test, none in train and dev"
-        )
+        few = f"{many(len(splits), 'file')}, fewer than {MIN_FILES}"
+        notices.append(f"queries come from {few}: all are in test, none in train and dev")
     elif missing := [split for split in SPLITS if split not in splits.values()]:
         notices.append(f"no file fell into {' and '.join(missing)}")
     return {split: [item for item in items if splits[item.path] == split] for split in SPLITS}, tuple(notices)
@@ -324,7 +324,7 @@ def _card(name: str, licence: str, report: MiningReport) -> Card:
         split="test",
         direction="text -> code",
         title=NO_TITLES,
-        source=f"mined from {report.files} source files of {name}",
+        source=f"mined from {many(report.files, 'source file')} of {name}",
         licence=licence or "that of the sources",
         notes=(
             "query: the first paragraph of a function's docstring, or else of the comment above it",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError
 
 
@@ -141,7 +142,7 @@ def pool_notices(queries: int, size: int) -> list[str]:
         size: queries a batch, as given to `pools`.
     """
     if queries < size:
-        pool = f"only {queries:,} queries: one pool of them all, not of {size:,}"
+        pool = f"only {many(queries, 'query')}: one pool of them all, not of {size:,}"
         return [f"{pool}; no number to compare with published ones"]
     left_out = queries % size
-    return [f"{left_out:,} queries in the last, smaller batch are not scored"] if left_out else []
+    return [f"not scored: {many(left_out, 'query')} in the last, smaller batch"] if left_out else []

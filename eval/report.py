@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from retrieval import __version__
-from retrieval.eval.comparison import Comparison, differences
+from retrieval.counts import many
+from retrieval.eval.comparison import SIGNIFICANT, Comparison, differences
 from retrieval.eval.evaluation import Evaluation, System
-from retrieval.eval.markup import MISSING, clean, cut, fixed, many, milliseconds, probability, signed
+from retrieval.eval.markup import MISSING, clean, cut, fixed, milliseconds, probability, signed
 from retrieval.eval.metrics import Counts
 from retrieval.eval.page import Beside, Bullets, Cell, Figures, Section, Table, html_page, markdown_page, text_page
 from retrieval.eval.plots import difference_plot, latency_plot, metric_plot, recall_plot
 
-SIGNIFICANT = 0.05
 MOST_METRICS = 8  # of a plot; tables have all
 _REORDERED = ("re-ordered hits", "hits that a ceiling re-orders")  # facts: how many hits
 
@@ -58,8 +58,8 @@ def text_report(evaluation: Evaluation) -> str:
 
 
 def _subtitle(evaluation: Evaluation) -> str:
-    queries = many(evaluation.systems[0].scores.counts.queries, "judged query", "judged queries")
-    return f"{queries} · {many(len(evaluation.systems), 'system', 'systems')} · retrieve-rerank {__version__}"
+    queries = many(evaluation.systems[0].scores.counts.queries, "judged query")
+    return f"{queries} · {many(len(evaluation.systems), 'system')} · retrieve-rerank {__version__}"
 
 
 def _sections(evaluation: Evaluation) -> Iterator[Section]:
@@ -114,7 +114,7 @@ def _results(evaluation: Evaluation, form: _Form) -> Section:
     if best and not form.terminal:
         legend += " The best of each metric is bold."
     if tests:
-        count = many(len(evaluation.comparisons), "comparison", "comparisons")
+        count = many(len(evaluation.comparisons), "comparison")
         legend += (
             f" ▲ and ▼: significantly better or worse than {_the(baseline)} by the paired t-test,"
             f" p\u00a0<\u00a0{SIGNIFICANT} after Holm's correction for {count}."
@@ -188,7 +188,7 @@ def _comparisons(evaluation: Evaluation) -> Section:
         "Difference: mean over the queries of system − baseline, with its 95 % confidence interval (Student's t)."
         " Effect size: Cohen's d_z, the mean difference divided by its standard deviation over the queries."
         " p: two-sided, of the paired t-test and of Fisher's randomisation test, each after Holm's correction for"
-        f" {many(len(rows), 'comparison', 'comparisons')}. Better, same, worse: queries."
+        f" {many(len(rows), 'comparison')}. Better, same, worse: queries."
     )
     heading = "Comparison of every two systems"
     if against_first:

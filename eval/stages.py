@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError, DataError
 from retrieval.eval.benchmark import Benchmark
 from retrieval.eval.evaluation import Evaluation, Rules, compared, counted
@@ -70,7 +71,7 @@ def evaluate_retriever(
     held = held_documents(retriever, qrels)
     if lost := [query_id for query_id in qrels if query_id not in benchmark.queries]:
         raise DataError(
-            f"benchmark {benchmark.card.name}: {len(lost)} judged queries have no text, such as {lost[0]!r}"
+            f"benchmark {benchmark.card.name}: {many(len(lost), 'judged query')} without a text, such as {lost[0]!r}"
         )
     stages = _Stages(retriever, depth, rerank_depth, rules.ignore_identical_ids)
     for number, (query_id, grades) in enumerate(qrels.items(), 1):
@@ -78,7 +79,7 @@ def evaluate_retriever(
         if progress is not None:
             progress(number, len(qrels))
     if stages.identical:
-        notices.append(f"{stages.identical:,} hits had the id of their query and were left out")
+        notices.append(f"{many(stages.identical, 'hit')} left out, with the id of the query")
     notices += _blind(rules, depth, pool, documents)
     seconds = {"retrieve": stages.retrieve_seconds}
     systems = [rules.system("first stage", qrels, stages.first, held, seconds)]
@@ -212,10 +213,10 @@ def _blind(rules: Rules, depth: int, pool: Mapping[str, Collection[str]], docume
     said = []
     uncut = [str(measure) for measure in rules.measures if measure.k == 0]
     if uncut and depth < documents:
-        said.append(f"{', '.join(uncut)} without a cut-off: the first {depth:,} hits of each query count (-k)")
+        said.append(f"{', '.join(uncut)} without a cut-off: the first {many(depth, 'hit')} of each query count (-k)")
     wide = [str(measure) for measure in rules.measures if measure.name == "recall" and measure.k * 5 > documents]
     if wide:
-        said.append(f"{', '.join(wide)}: of only {documents:,} documents, which makes it easy")
+        said.append(f"{', '.join(wide)}: of only {many(documents, 'document')}, which makes it easy")
     return said
 
 

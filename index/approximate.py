@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError
 from retrieval.index.vectors import faiss, read_index
 
@@ -119,9 +120,8 @@ def _plan_ivf(name: str, rows: int, dim: int) -> IndexPlan:
     lists = min(wanted, rows // _MIN_POINTS_PER_LIST)
     notice = None
     if lists < wanted:
-        notice = (
-            f"{name} with {lists} lists instead of {wanted}: {rows} passages, {_MIN_POINTS_PER_LIST} needed per list"
-        )
+        few = f"{many(rows, 'passage')}, {_MIN_POINTS_PER_LIST} needed per list"
+        notice = f"{name} with {many(lists, 'list')} instead of {wanted}: {few}"
     parts = _pq_parts(dim)
     codes, size = {"ivf": ("Flat", 4 * dim), "ivfsq": ("SQ8", dim), "ivfpq": (f"PQ{parts}x8", parts)}[name]
     # Beside its code a passage has its number (8 bytes, twice) and its share of the lists' centres.
@@ -166,7 +166,7 @@ class ApproximateIndex:
         except RuntimeError as error:
             reason = str(error).strip().rpartition("Error: ")[2]
             raise ConfigError(
-                f"--index-type {factory} cannot be built from {source.rows} passages: {reason}"
+                f"--index-type {factory} cannot be built from {many(source.rows, 'passage')}: {reason}"
             ) from error
         return cls(index, {})
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retrieval.columns import unify
+from retrieval.counts import many
 from retrieval.errors import IndexFormatError
 from retrieval.files import atomic_write, sync_folder, sync_parents, writing
 from retrieval.index.choosing import Wanted, choose
@@ -455,8 +456,8 @@ class Writer:
     def abandon(self, error: BaseException) -> None:
         """After an error: keep whole parts for the next try, remove the folder if there are none to be used."""
         if self.parts and self._repeatable:
-            documents = sum(part.documents for part in self.parts)
-            log.warning("%d documents are encoded and kept: repeat the command to go on after them", documents)
+            kept = many(sum(part.documents for part in self.parts), "document")
+            log.warning("encoded and kept: %s; repeat the command to go on after them", kept)
         else:
             if isinstance(error, KeyboardInterrupt):
                 log.warning("stopped before the first checkpoint: nothing is kept")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError
 from retrieval.index.approximate import ApproximateIndex, VectorSource, blocks_without, plans
 from retrieval.index.vectors import exact_scores, nearest
@@ -116,7 +117,8 @@ def choose(source: VectorSource, searchable: np.ndarray, wanted: Wanted) -> Choi
         if one.factory is None:
             return Choice(index=None, notices=notices)
         if len(searchable) < _LEAST_ROWS:
-            return Choice(index=None, notices=[f"{one.factory} for {len(searchable)} passages: search is exact"])
+            few = many(len(searchable), "passage")
+            return Choice(index=None, notices=[f"{one.factory} for {few}: search is exact"])
         log.info("building %s over %d passages", one.factory, source.rows)
         index = ApproximateIndex.build(one.factory, source, without=samples.rows)
         proof = prove(index, source, samples, wanted.min_recall)
@@ -133,9 +135,8 @@ def choose(source: VectorSource, searchable: np.ndarray, wanted: Wanted) -> Choi
 def _shortcomings(index: ApproximateIndex, proof: Proof, wanted: Wanted) -> list[str]:
     found = []
     if proof.recall < wanted.min_recall:
-        found.append(
-            f"reaches recall@10 {proof.recall:.4f} on {proof.queries} passages, below --min-recall {wanted.min_recall}"
-        )
+        seen = many(proof.queries, "passage")
+        found.append(f"reaches recall@10 {proof.recall:.4f} on {seen}, below --min-recall {wanted.min_recall}")
     if wanted.memory_limit is not None and index.bytes > wanted.memory_limit:
         found.append(f"has {index.bytes:,} bytes, above --memory-limit {wanted.memory_limit:,}")
     return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from retrieval.counts import many
 from retrieval.ranking import Hit, Span
 from retrieval.units import CODE_KINDS
 
@@ -127,26 +128,40 @@ def _shortened(text: str) -> str:
 def report(done: str, result: BuildReport) -> None:
     """Print what a build or a change did, with all counts."""
     rate = (result.documents - result.kept) / max(result.seconds, 1e-9)
-    passages = f" as {result.passages:,} passages" if result.passages != result.documents else ""
-    say(f"{done} {result.documents:,} documents{passages} in {result.seconds:.1f} s ({_rate(rate)} documents/s)")
-    counts = {
-        "documents kept from an unfinished build": result.kept,
-        "documents replaced": result.replaced,
-        "documents without text (kept, never found)": result.empty,
-        "bad records left out": result.rejected,
-        **{f"files skipped ({reason})": count for reason, count in sorted(result.skipped_files.items())},
-        **{name.replace("_", " "): count for name, count in sorted(result.cut.items())},
+    passages = f" as {many(result.passages, 'passage')}" if result.passages != result.documents else ""
+    written = many(result.documents, "document")
+    say(f"{done} {written}{passages} in {result.seconds:.1f} s ({_rate(rate)} documents/s)")
+    lines = {
+        f"{many(result.kept, 'document')} kept from an unfinished build": result.kept,
+        f"{many(result.replaced, 'document')} replaced": result.replaced,
+        f"{many(result.empty, 'document')} without text (kept, never found)": result.empty,
+        f"{many(result.rejected, 'bad record')} left out": result.rejected,
+        **{
+            f"{many(count, 'file or folder', 'files and folders')} skipped ({reason})": count
+            for reason, count in sorted(result.skipped_files.items())
+        },
+        **{_cut(name, count): count for name, count in sorted(result.cut.items()) if name != "texts_encoded"},
     }
-    for name, count in counts.items():
+    for line, count in lines.items():
         if count:
-            say(f"  {count:,} {name}")
+            say(f"  {line}")
     for notice in result.notices:
         say(f"  note: {notice}")
     recall = "" if result.recall_at_10 is None else f", recall@10 {result.recall_at_10:.3f} against exact search"
-    say(
-        f"the index holds {result.index_documents:,} documents, {result.index_passages:,} passages; "
-        f"search: {result.index_type}{recall}"
-    )
+    held = f"{many(result.index_documents, 'document')}, {many(result.index_passages, 'passage')}"
+    say(f"the index holds {held}; search: {result.index_type}{recall}")
+
+
+def _cut(name: str, count: int) -> str:
+    """Say what one of an encoder's counts is."""
+    texts = many(count, "text")
+    told = {
+        "texts_windowed": f"{texts} in windows, longer than the encoder reads (documents, or functions and sections)",
+        "texts_truncated": f"{texts} truncated, longer than the encoder reads",
+        "texts_reused": f"{many(count, 'passage')} not encoded again, equal to another",
+        "titles_truncated": f"{many(count, 'title')} truncated",
+    }
+    return told.get(name) or f"{name.replace('_', ' ')}: {count:,}"
 
 
 def _rate(rate: float) -> str:
@@ -155,8 +170,8 @@ def _rate(rate: float) -> str:
 
 def mined(result: MiningReport) -> None:
     """Print what became of a source tree, with all counts."""
-    say(f"{result.functions:,} functions in {result.files:,} files, {result.seconds:.1f} s")
-    say(f"{result.documents:,} documents, {result.undocumented:,} of them without documentation")
+    say(f"{many(result.functions, 'function')} in {many(result.files, 'file')}, {result.seconds:.1f} s")
+    say(f"{many(result.documents, 'document')}, {result.undocumented:,} without documentation")
     say(f"queries: {', '.join(f'{count:,} {split}' for split, count in result.pairs.items())}")
     for what, counts in (
         ("no document", result.left_out),

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.eval.beir import write_benchmark
 from retrieval.eval.benchmark import Card, Document
@@ -188,8 +189,8 @@ def _too_few(name: str, found: Derivation) -> str:
     splits = ", ".join(f"{count:,} {split}" for split, count in found.splits.items())
     least = ", ".join(f"{number} {split}" for split, number in LEAST.items())
     return (
-        f"{name}: too few pairs to tune with: {_listed(found.pairs)} of {found.documents:,} documents ({splits}; at "
-        f"least {least}); nothing asks for other parts: {_listed(found.no_query)}; parts left out: "
+        f"{name}: too few pairs to tune with: {_listed(found.pairs)} of {many(found.documents, 'document')} ({splits}; "
+        f"at least {least}); nothing asks for other parts: {_listed(found.no_query)}; parts left out: "
         f"{_listed(found.left_out)}. Give judged queries (--benchmark; of source code, `retrieve make-benchmark` makes "
         "some), or index documents with titles or headings"
     )
@@ -201,7 +202,7 @@ def _card(name: str, found: Derivation) -> Card:
         split="test",
         direction="title, heading or docstring -> text",
         title="no titles: they are queries",
-        source=f"the structure of {found.documents:,} documents",
+        source=f"the structure of {many(found.documents, 'document')}",
         licence="that of the documents",
         notes=(
             found.sentence(),

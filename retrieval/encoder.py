@@ -16,6 +16,7 @@ import numpy as np
 
 from retrieval.batching import token_batches
 from retrieval.chunking import PassageVectors, is_blank, windows
+from retrieval.counts import many
 from retrieval.errors import ConfigError, DataError, ModelError
 from retrieval.models import ResolvedModel, fingerprint, resolve
 from retrieval.runtime import choose_device, choose_dtype, prefers_openvino, require_finite, run_batches
@@ -110,8 +111,8 @@ class BiEncoder:
         metric: cosine (vectors have unit length) or dot.
         identity: What an index remembers of the encoder; plain JSON values.
         settings: The settings in force, with the model's own choices filled in.
-        notices: Counts since loading: ``documents_windowed``, ``documents_truncated``, ``titles_truncated``,
-            ``queries_truncated``, ``texts_encoded``, ``texts_reused``.
+        notices: Counts since loading: ``texts_windowed``, ``texts_truncated``, ``titles_truncated``,
+            ``queries_truncated``, ``texts_encoded``, ``texts_reused``; a long text is encoded as several.
     """
 
     def __init__(self, model: TextModel, *, settings: EncoderSettings, sha256: str, path: str | None) -> None:
@@ -234,7 +235,7 @@ class BiEncoder:
         cut = sum(len(one) > self._limit for one in tokens)
         if cut:
             self.notices["queries_truncated"] += cut
-            logger.warning("%d of %d queries were cut at %d tokens", cut, len(texts), self.settings.max_length)
+            logger.warning("%d of %s cut at %d tokens", cut, many(len(texts), "query"), self.settings.max_length)
         return self._embed(
             self._model,
             [one[: self._limit] for one in tokens],
@@ -282,7 +283,7 @@ class BiEncoder:
                 f"the limit is {self.settings.max_length}; use --on-long window or truncate, or shorten it"
             )
         if self.settings.on_long == "truncate":
-            self.notices["documents_truncated"] += 1
+            self.notices["texts_truncated"] += 1
             end = max(0, int(offsets[self._limit - 1][1]) - len(head))
             passages.add(ids[: self._limit], row, 0, end)
             return
@@ -297,7 +298,7 @@ class BiEncoder:
         limit = max(1, room - title_size)  # no room is left only where there is no text
         cuts = windows(text, np.maximum(body, 0), limit=limit, overlap=self.settings.overlap or 0)
         if len(cuts) > 1:
-            self.notices["documents_windowed"] += 1
+            self.notices["texts_windowed"] += 1
         for cut in cuts:
             part = ids[head_size + cut.start_token : head_size + cut.end_token]
             passages.add(np.concatenate([prefix, part]), row, cut.start_char, cut.end_char)

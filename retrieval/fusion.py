@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError, DataError
 from retrieval.ranking import ranked
 
@@ -74,9 +75,8 @@ def fuse(
     query_ids = list(dict.fromkeys(query_id for run in runs for query_id in run))
     partial = sum(any(query_id not in run for run in runs) for query_id in query_ids)
     if partial:
-        logger.warning(
-            "%d of %d queries are not in every run; fused from the runs that have them", partial, len(query_ids)
-        )
+        total = many(len(query_ids), "query")
+        logger.warning("not in every run, and fused from the runs that have them: %d of %s", partial, total)
     return {
         query_id: dict(
             _fused([run.get(query_id, {}) for run in runs], given, method, normalization, rrf_k, query_id)[:k]

@@ -632,6 +632,7 @@ def _fill(
             done += part.documents.num_rows
             share = part.last
     source.finish()
+    cut = source.cut()  # before a sample of queries is encoded, too
     if rejects is not None:
         stream.write_rejects(rejects)
     report("commit")
@@ -652,7 +653,7 @@ def _fill(
         rejected=stream.counts.rejected,
         replaced=before + written - manifest.documents,
         skipped_files=dict(stream.counts.skipped_files),
-        cut=source.cut(),
+        cut=cut,
         index_documents=manifest.documents,
         index_passages=manifest.passages,
         index_type=manifest.approximate.factory if manifest.approximate else "flat",

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.lines import text_lines
 from retrieval.ratings import QUERY_NAMES, Blocks, Ratings, as_number, place_name, read_ratings
@@ -68,7 +69,7 @@ def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
         logger.warning("%s: %d %s repeat an earlier judgement; each was taken once", name, repeated, units)
     unjudged = [query_id for query_id, grades in qrels.items() if not grades]
     if unjudged:
-        logger.warning("%s: %d queries hold no judgement and were left out", name, len(unjudged))
+        logger.warning("%s: left out: %s without a judgement", name, many(len(unjudged), "query"))
     return {query_id: grades for query_id, grades in qrels.items() if grades}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from retrieval.counts import many
 from retrieval.errors import ConfigError, DataError
 from retrieval.files import atomic_write
 from retrieval.lines import decoded, is_encodable
@@ -172,7 +173,9 @@ def _table(name: str, first: str, blocks: Blocks) -> Iterator[Ratings]:
             yield hits
     if unled := sum(score < 1 for score in best.values()):
         logger.warning(
-            "%s: %d queries have no rank 1; if the third column is a score, write the run in TREC's form", name, unled
+            "%s: %s without a rank 1; if the third column is a score, write the run in TREC's form",
+            name,
+            many(unled, "query"),
         )
 
 

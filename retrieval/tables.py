@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.lines import OTHER_ENCODING, Fault, Rows, UndecodableError, decode, line_encoding, numbered_lines, shown
 
@@ -54,8 +55,8 @@ def read_table(
         if isinstance(row, ValueError):
             rows.faults.append(Fault(number, str(row), isinstance(row, UndecodableError)))
         elif len(row) != len(names):
-            cell_count = f"{len(row)} cell{'s' * (len(row) != 1)}"
-            rows.faults.append(Fault(number, f"{cell_count} where {len(names)} columns were expected"))
+            expected = many(len(names), "column was", "columns were")
+            rows.faults.append(Fault(number, f"{many(len(row), 'cell')} where {expected} expected"))
         else:
             rows.numbers.append(number)
             rows.records.append(dict(zip(names, row, strict=True)))
@@ -82,7 +83,7 @@ def _columns(number: int, row: list[str], header: bool | None, given: Sequence[s
         return tuple(row), False
     layouts = {2: (ID_NAMES[0], TEXT_NAMES[0]), 3: (ID_NAMES[0], TITLE_NAME, TEXT_NAMES[0])}
     if len(row) not in layouts:
-        columns = f"{len(row)} column{'s' * (len(row) != 1)}"
+        columns = many(len(row), "column")
         raise DataError(
             f"line {number}: {columns} and no header with a known id name; expected id, text or id, "
             "title, text (--header if the first row names the columns, --id-field and --text-field say which)"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from retrieval.counts import many
 from retrieval.documents import DocumentSettings
 from retrieval.encoder import POOLINGS, BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError
@@ -180,7 +181,7 @@ class Job:
         """Write the index's documents as a corpus, and remember those that are relevant to training queries."""
         self.tell("reading the index's documents", None)
         if blanks := write_documents_once(self.old.index, self.corpus).blanks:
-            self.notices.append(f"{blanks:,} documents: blanks between their passages are not kept as they were")
+            self.notices.append(f"{many(blanks, 'document')}: blanks between passages are not kept as they were")
         if self.old.index.manifest.text.get("on_long") == "truncate":
             self.notices.append("the index holds no more than the beginning of documents that were truncated")
         wanted = {doc for grades in self.splits.training.qrels.values() for doc, grade in grades.items() if grade > 0}
@@ -276,7 +277,7 @@ class Job:
             if len(hits) < _CALIBRATED:
                 self.notices.append(
                     f"the reranker's probabilities are not calibrated, and it is not mixed with the first stage: "
-                    f"{len(hits)} development queries have relevant hits, {_CALIBRATED} are needed"
+                    f"{many(len(hits), 'development query')} with relevant hits, {_CALIBRATED} are needed"
                 )
                 settings, hits = replace(settings, calibration="none"), []
             trained = train_cross_encoder(

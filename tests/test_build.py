@@ -299,7 +299,7 @@ def test_documents_that_cannot_be_read_again_are_not_kept_after_an_error(
         with pytest.raises(DataError, match="none is left"):
             build_index(source, tmp_path / "index", vectors=vectors)
         assert (tmp_path / ".index.building").exists() == kept
-        assert ("20 documents are encoded and kept" in caplog.text) == kept
+        assert ("encoded and kept: 20 documents" in caplog.text) == kept
         caplog.clear()
 
 

@@ -405,7 +405,10 @@ def test_rc02_links_and_pipes(tiny: Any, tmp_path: Path) -> None:
     assert list(stored(index)) == ["pkg/a.py", "pkg/sub/b.py"]
     canary = (tmp_path / "rc02" / "outside" / "secret.py").read_text().strip()
     assert all(canary not in hit["text"] for hit in hits(index, canary, 10))
-    assert "6 files skipped (symbolic link)" in said and "1 files skipped (not a regular file)" in said
+    assert (
+        "6 files and folders skipped (symbolic link)" in said
+        and "1 file or folder skipped (not a regular file)" in said
+    )
 
 
 def test_rc04_ignore_files_of_every_level(tiny: Any, tmp_path: Path) -> None:
@@ -786,7 +789,7 @@ def test_qe02_input_beyond_the_limit(tiny: Any, tmp_path: Path) -> None:
 
     case = CASES / "QE02"
     index, said = build(case / "corpus.jsonl", tmp_path, tiny("mean"))
-    assert "1 documents windowed" in said
+    assert "1 text in windows" in said
     question = (case / "long_query.txt").read_text()
     result = retrieve("query", index, "-", "-k", 2, "--json", stdin=question.encode())
     (warning,) = [line for line in result.stderr.splitlines() if line.startswith("WARNING")]

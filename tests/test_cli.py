@@ -117,7 +117,7 @@ def test_build_index_reports_to_stderr_and_json_to_stdout(corpus: Path, tmp_path
     result = run("build-index", corpus, tmp_path / "index", "--model", tiny("mean"))
     assert result.stdout == ""
     assert "indexed 4 documents" in result.stderr
-    assert "1 documents without text (kept, never found)" in result.stderr
+    assert "1 document without text (kept, never found)" in result.stderr
     assert "the index holds 4 documents, 4 passages; search: flat" in result.stderr
     assert "is an index already; give --overwrite" in fails("build-index", corpus, tmp_path / "index")
     result = run("build-index", corpus, tmp_path / "index", "--model", tiny("cls"), "--overwrite", "--json")
@@ -136,7 +136,7 @@ def test_build_index_leaves_bad_records_out_on_request(tmp_path: Path, tiny: Any
     corpus.write_text('{"_id": "a", "text": "A"}\n{"_id": "b"\n')
     assert "c.jsonl, line 2" in fails("build-index", corpus, tmp_path / "index", "--model", tiny("mean"))
     options = ("--model", tiny("mean"), "--on-bad", "skip", "--rejects", tmp_path / "bad.jsonl")
-    assert "1 bad records left out" in run("build-index", corpus, tmp_path / "index", *options).stderr
+    assert "1 bad record left out" in run("build-index", corpus, tmp_path / "index", *options).stderr
     assert json.loads((tmp_path / "bad.jsonl").read_text())["line"] == 2
 
 
@@ -159,14 +159,14 @@ def test_add_and_delete_and_compact_and_info(tmp_path: Path, corpus: Path, tiny:
     assert "id 'copper' is already in the index (--upsert" in fails("add", more, index)
     result = run("add", more, index, "--upsert", "--json")
     assert json.loads(result.stdout)["replaced"] == 1
-    assert "1 documents replaced" in result.stderr
+    assert "1 document replaced" in result.stderr
     result = run("delete", index, "new", "nobody")
     assert result.stdout == ""
-    assert "deleted 1 documents; 1 ids are not in the index: 'nobody'; the index holds 4 documents" in result.stderr
+    assert "deleted 1 document; 1 id not in the index: 'nobody'; the index holds 4 documents" in result.stderr
     (tmp_path / "ids.txt").write_text("a b\r\n\nvoid\n")
     assert "deleted 2 documents; the index" in run("delete", index, "--ids", tmp_path / "ids.txt").stderr
-    assert "deleted 1 documents" in run("delete", index, "--ids", "-", stdin="ferry\n").stderr
-    assert "compacted: 1 documents, 1 passages in one segment" in run("compact", index).stderr
+    assert "deleted 1 document;" in run("delete", index, "--ids", "-", stdin="ferry\n").stderr
+    assert "compacted: 1 document, 1 passage in one segment" in run("compact", index).stderr
     facts = json.loads(run("info", index, "--json").stdout)
     assert (facts["documents"], facts["deleted passages"], facts["segments"]) == (1, 0, 1)
     shown = run("info", index, "--verify").stdout
@@ -434,7 +434,7 @@ def test_rerank_a_run(index: Path, corpus: Path, tmp_path: Path, tiny: Any) -> N
     for source in (corpus, index):
         result = run("rerank", source, tmp_path / "my.run", *options, "--output", tmp_path / "new.run")
         assert result.stdout == ""
-        assert "1 queries re-ordered" in result.stderr
+        assert "1 query re-ordered" in result.stderr
         runs.append((tmp_path / "new.run").read_bytes())
     assert runs[0] == runs[1]
     scores = read_run(tmp_path / "new.run")["q1"]

@@ -131,7 +131,7 @@ def test_truncated_documents_are_cut_as_sentence_transformers_does(name: str, lo
     np.testing.assert_allclose(found.vectors, model_input, atol=1e-5)
     assert found.start.tolist() == [0]
     assert 0 < found.end[0] < len(long)
-    assert encoder.notices["documents_truncated"] == 1
+    assert encoder.notices["texts_truncated"] == 1
 
 
 def reference_truncated(folder: Path, texts: list[str], limit: int) -> np.ndarray:
@@ -234,7 +234,7 @@ def test_queries_are_cut_and_counted(tiny: Any, caplog: pytest.LogCaptureFixture
     vectors = encoder.encode_queries([words(400), "nest", words(300)])
     np.testing.assert_allclose(vectors[0], reference(tiny("mean"), [words(400)])[0], atol=1e-5)
     assert encoder.notices["queries_truncated"] == 2
-    assert [record.getMessage() for record in caplog.records] == [f"2 of 3 queries were cut at {LIMIT} tokens"]
+    assert [record.getMessage() for record in caplog.records] == [f"2 of 3 queries cut at {LIMIT} tokens"]
 
 
 def test_six_thousand_tokens_fit_a_long_model(load: Any) -> None:

@@ -200,7 +200,7 @@ def test_hits_with_the_query_s_own_id_leave_before_the_cut_and_the_reranker() ->
     found = evaluate_retriever(retriever, judged, "mrr@10", k=10, ignore_identical_ids=True)
     assert [system.scores.mean("mrr@10") for system in found.systems] == [1 / 2, 1.0]
     assert (retriever.asked[-1][1], retriever.reranked[1:]) == (11, [2])
-    assert "1 hits had the id of their query and were left out" in found.notices
+    assert "1 hit left out, with the id of the query" in found.notices
     assert "Hits that have the id of their query are left out." in found.rules
     kept = evaluate_retriever(fake({"q": "q b a"}), judged, "mrr@10")
     assert kept.systems[0].scores.mean("mrr@10") == 1 / 3

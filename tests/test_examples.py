@@ -135,7 +135,7 @@ def test_labelled_rows_become_one_example_for_each_query(file: Any, caplog: pyte
         Example(query="one", positives=("yes", "perhaps"), negatives=("no",)),
         Example(query="three", positives=("b",), negatives=("a", "c")),
     ]
-    assert "1 queries have no text labelled 1 and were left out" in caplog.text
+    assert "left out: 1 query without a text labelled 1" in caplog.text
 
 
 def test_equal_queries_without_labels_stay_apart(file: Any) -> None:
@@ -320,7 +320,7 @@ def test_examples_of_judgements(caplog: pytest.LogCaptureFixture) -> None:
     assert examples == [
         Example(query="one", query_id="1", positives=("A", "C"), positive_ids=("a", "c"), positive_scores=(2.0, 1.0))
     ]
-    assert "4 queries without a positive, 1 relevant documents without text" in caplog.text
+    assert "4 queries without a positive, 1 relevant document without text" in caplog.text
     plain = examples_of({"1": "one"}, {"1": {"a": 1, "c": 1}}, {"a": "A", "c": "C"})
     assert plain[0].positive_scores == ()
     with pytest.raises(DataError, match="none of 1 queries"):

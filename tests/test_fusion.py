@@ -192,7 +192,7 @@ def test_a_query_that_a_run_lacks_is_fused_from_the_others(caplog: pytest.LogCap
         fused = fuse(runs, rrf_k=0)
     assert fused == {"q1": {"a": 2.0}, "q2": {"b": 1.0}, "q3": {}}
     assert [r.getMessage() for r in caplog.records] == [
-        "2 of 3 queries are not in every run; fused from the runs that have them"
+        "not in every run, and fused from the runs that have them: 2 of 3 queries"
     ]
     caplog.clear()
     fuse([runs[0], runs[0]])

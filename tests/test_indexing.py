@@ -62,7 +62,7 @@ def test_a_report_counts_what_was_done(corpus: Path, tmp_path: Path, tiny: Any) 
     report = build_index(corpus, tmp_path / "index", model=tiny("mean"), progress=calls.append)
     assert (report.documents, report.index_documents, report.empty) == (12, 12, 1)
     assert report.passages == report.index_passages > 13  # the long one is several
-    assert report.cut["documents_windowed"] == 1
+    assert report.cut["texts_windowed"] == 1
     assert (report.kept, report.rejected, report.replaced, report.recall_at_10) == (0, 0, 0, None)
     assert report.index_type == "flat"
     assert report.seconds > 0
@@ -105,7 +105,7 @@ def test_an_index_encodes_what_is_added_as_it_was_built(tmp_path: Path, tiny: An
     )
     build_index([one, two], tmp_path / "fresh", model=tiny("mean"), encoding=encoding)
     build_index(one, tmp_path / "index", model=tiny("mean"), encoding=encoding)
-    assert add_documents(two, tmp_path / "index").cut["documents_truncated"] == 1
+    assert add_documents(two, tmp_path / "index").cut["texts_truncated"] == 1
     assert answers(tmp_path / "index") == answers(tmp_path / "fresh")
     build_index(one, tmp_path / "other", model=tiny("mean"))
     assert answers(tmp_path / "other")[0][0]["score"] != answers(tmp_path / "index")[0][0]["score"]

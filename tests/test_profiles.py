@@ -70,7 +70,7 @@ def test_a_batch_of_nothing_is_refused() -> None:
 
 def test_what_is_not_scored_is_told() -> None:
     assert pool_notices(2000, 1000) == []
-    assert pool_notices(2217, 1000) == ["217 queries in the last, smaller batch are not scored"]
+    assert pool_notices(2217, 1000) == ["not scored: 217 queries in the last, smaller batch"]
     (notice,) = pool_notices(999, 1000)
     assert "only 999 queries" in notice and "no number to compare" in notice
     assert 2217 - len(pools(qrels_of(2217), 1000)) == 217

@@ -124,7 +124,7 @@ def test_one_json_object_is_read(put, caplog):
         assert read_qrels(path) == _EXPECTED
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: 2 entries repeat an earlier judgement; each was taken once",
-        f"{path}: 1 queries hold no judgement and were left out",
+        f"{path}: left out: 1 query without a judgement",
     ]
 
 

@@ -282,7 +282,7 @@ def test_msmarco_ranks_with_scores(put, caplog):
 def test_a_score_in_place_of_a_rank_is_noticed(put, caplog):
     with caplog.at_level(logging.WARNING):
         read_run(put("run.tsv", "q\td\t12\nq\te\t7\np\td\t1\n"))
-    assert "1 queries have no rank 1" in caplog.text
+    assert "1 query without a rank 1" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_workers_make_the_same_bytes(corpus: Path, tmp_path: Path, tiny: Any, ru
             )
         )
     assert tree(tmp_path / "1") == tree(tmp_path / "2")
-    assert made[0].cut == made[1].cut and made[0].cut["documents_windowed"] > 0
+    assert made[0].cut == made[1].cut and made[0].cut["texts_windowed"] > 0
     counts = [call.documents for call in calls]
     assert counts == sorted(counts) and counts[-1] == 36 and calls[-1].share == 1.0
 
@@ -87,7 +87,7 @@ def test_a_build_whose_workers_are_ended_goes_on(
     with pytest.raises(error, match=words):
         build_index(corpus, tmp_path / "index", model=tiny("mean"), encoding=CPU, workers=2, progress=disturb)
     assert set(children()) == before
-    assert "documents are encoded and kept: repeat the command" in caplog.text
+    assert "documents; repeat the command" in caplog.text
     report = build_index(corpus, tmp_path / "index", model=tiny("mean"), encoding=CPU)
     assert 3 <= report.kept < 36
     assert tree(tmp_path / "index") == tree(tmp_path / "undisturbed")

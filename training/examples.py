@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.chunking import is_blank
+from retrieval.counts import many
 from retrieval.errors import ConfigError, DataError
 from retrieval.files import atomic_write
 from retrieval.lines import json_object, line_blocks, shown, source_name, text_lines
@@ -77,7 +78,7 @@ def read_examples(path: str | Path, texts: Mapping[str, str] | None = None) -> l
     if not usable:
         raise DataError(f"{name}: no examples in it; {EXPECTED}")
     if lost := len(examples) - len(usable):
-        logger.warning("%s: %d queries have no text labelled 1 and were left out", name, lost)
+        logger.warning("%s: left out: %s without a text labelled 1", name, many(lost, "query"))
     if unused:
         logger.warning("%s: fields that are not used: %s", name, shown(", ".join(sorted(unused)), 300))
     return usable
@@ -154,8 +155,8 @@ def examples_of(
     if not examples:
         raise DataError(f"no example: none of {len(queries):,} queries has a relevant document with a text")
     if missing or len(examples) < len(queries):
-        lost = len(queries) - len(examples)
-        logger.warning("left out: %d queries without a positive, %d relevant documents without text", lost, missing)
+        lost, bare = many(len(queries) - len(examples), "query"), many(missing, "relevant document")
+        logger.warning("left out: %s without a positive, %s without text", lost, bare)
     return examples
 
 

@@ -19,6 +19,7 @@ from retrieval.commands.options import (
     standard_stream,
     together,
 )
+from retrieval.counts import many
 
 if TYPE_CHECKING:
     from retrieval.eval.evaluation import Evaluation
@@ -181,7 +182,7 @@ def _write_run(run: Mapping[str, Mapping[str, float]], path: str, tag: str) -> N
     from retrieval.runs import write_run
 
     write_run(standard_stream(path, "/dev/stdout"), run, tag)
-    say(f"{len(run):,} queries, {sum(map(len, run.values())):,} hits, written to {path}")
+    say(f"{many(len(run), 'query')}, {many(sum(map(len, run.values())), 'hit')}, written to {path}")
 
 
 @click.command("compare")
@@ -266,7 +267,8 @@ def make_benchmark_command(source: str, out: str, as_json: bool, **options: Any)
         from retrieval.eval.benchmark import Benchmark
 
         report = Benchmark.load(source, options["split"], layout=options["layout"]).save(out)
-        say(f"{report.queries:,} queries and {report.documents:,} documents of {report.name}, {report.split}")
+        queries, documents = many(report.queries, "query"), many(report.documents, "document")
+        say(f"{queries} and {documents} of {report.name}, {report.split}")
     say(f"written to {out}; next: retrieve build-index {out} INDEX")
     say(f"                 and: retrieve evaluate --index INDEX --benchmark {out}")
     if options["layout"] is None:

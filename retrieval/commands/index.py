@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retrieval.commands.options import DEVICE, READING, chosen, document_settings, is_index, set_by_user
+from retrieval.counts import many
 
 if TYPE_CHECKING:
     from retrieval.indexing import SyncPreview
@@ -263,8 +264,9 @@ def delete_command(index: str, doc_ids: Sequence[str], ids: str | None) -> None:
     listed = [] if ids is None else read_lines(sys.stdin.buffer if ids == "-" else ids)
     result = delete_documents([*doc_ids, *listed], index)
     shown = ", ".join(repr(doc_id) for doc_id in result.unknown[:5])
-    unknown = f"; {len(result.unknown)} ids are not in the index: {shown}" if result.unknown else ""
-    say(f"deleted {result.deleted} documents{unknown}; the index holds {result.index_documents:,} documents")
+    unknown = f"; {many(len(result.unknown), 'id')} not in the index: {shown}" if result.unknown else ""
+    left = many(result.index_documents, "document")
+    say(f"deleted {many(result.deleted, 'document')}{unknown}; the index holds {left}")
 
 
 @click.command("compact")
@@ -279,7 +281,7 @@ def compact_command(index: str) -> None:
     from retrieval.indexing import compact_index
 
     manifest = compact_index(index)
-    say(f"compacted: {manifest.documents:,} documents, {manifest.passages:,} passages in one segment")
+    say(f"compacted: {many(manifest.documents, 'document')}, {many(manifest.passages, 'passage')} in one segment")
 
 
 @click.command("optimize")

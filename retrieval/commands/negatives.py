@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retrieval.commands.options import DEVICE, check_outputs, chosen, open_retriever, set_by_user
+from retrieval.counts import many
 
 if TYPE_CHECKING:
     from retrieval.eval.benchmark import Benchmark
@@ -102,7 +103,7 @@ def mine_negatives_command(index: str, out: str, as_json: bool, **options: Any) 
         )
     write_mined(out, result, _provenance(benchmark, retriever))
     print_facts(result.facts(), as_json=as_json)
-    say(f"{out}: {len(result.examples):,} examples; {out}.provenance.json says where they come from")
+    say(f"{out}: {many(len(result.examples), 'example')}; {out}.provenance.json says where they come from")
 
 
 def _provenance(benchmark: Benchmark, retriever: Retriever) -> dict[str, Any]:

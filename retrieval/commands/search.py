@@ -23,6 +23,7 @@ from retrieval.commands.options import (
     set_by_user,
     standard_stream,
 )
+from retrieval.counts import many
 from retrieval.fusion import METHODS, NORMALIZATIONS
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _write_hits(
         return
     with atomic_write(output) as stream:
         stream.writelines(line.encode() + b"\n" for line in lines)
-    say(f"{len(found):,} queries, {sum(map(len, found.values())):,} hits, written to {output} ({form})")
+    say(f"{many(len(found), 'query')}, {many(sum(map(len, found.values())), 'hit')}, written to {output} ({form})")
 
 
 def _say_slow(retriever: Any, queries: int, options: Mapping[str, Any]) -> None:
@@ -183,8 +184,8 @@ def _say_slow(retriever: Any, queries: int, options: Mapping[str, Any]) -> None:
     from retrieval.console import say
 
     if retriever.reranker is not None and queries >= _MANY and not set_by_user("reranker"):
-        depth = max(options["k"], options["rerank_depth"])
-        say(f"note: the first {depth:,} hits of {queries:,} queries are re-ordered; --reranker none is much quicker")
+        hits = many(max(options["k"], options["rerank_depth"]), "hit")
+        say(f"note: the first {hits} of {queries:,} queries are re-ordered; --reranker none is much quicker")
 
 
 def _say_cut(retriever: Any) -> None:
@@ -194,7 +195,7 @@ def _say_cut(retriever: Any) -> None:
     counts = getattr(retriever.reranker, "notices", {})
     for name in ("pairs_windowed", "queries_truncated"):
         if counts.get(name):
-            say(f"{counts[name]:,} {name.replace('_', ' ')} for the reranker")
+            say(f"{name.replace('_', ' ')} for the reranker: {counts[name]:,}")
 
 
 @click.command("rerank")
@@ -251,8 +252,8 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     results = rerank_run(first, texts_of_queries, texts, reranker, depth=options["depth"])
     write_run(output, results, options["run_tag"])
     cut = {name: count for name, count in reranker.notices.items() if count}
-    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(cut.items()))
-    say(f"{len(results):,} queries re-ordered, written to {output}{'; ' if counts else ''}{counts}")
+    counts = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in sorted(cut.items()))
+    say(f"{many(len(results), 'query')} re-ordered, written to {output}{'; ' if counts else ''}{counts}")
 
 
 def _say_misfit(texts: Sequence[Sequence[str]]) -> None:
@@ -314,8 +315,8 @@ def fuse_command(runs: Sequence[str], weights: str | None, output: str, run_tag:
     check_outputs([output], runs)
     fused = fuse([read_run(standard_stream(run, "/dev/stdin")) for run in runs], weights=shares, **options)
     write_run(standard_stream(output, "/dev/stdout"), fused, run_tag)
-    hits = sum(map(len, fused.values()))
-    say(f"{len(runs)} runs fused: {len(fused):,} queries, {hits:,} hits, written to {output}")
+    hits = many(sum(map(len, fused.values())), "hit")
+    say(f"{len(runs)} runs fused: {many(len(fused), 'query')}, {hits}, written to {output}")
 
 
 COMMANDS = (query_command, rerank_command, fuse_command)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retrieval.commands.options import together
+from retrieval.counts import many
 
 if TYPE_CHECKING:
     from retrieval.eval.benchmark import Benchmark
@@ -205,7 +206,7 @@ def _development(options: Mapping[str, Any], learned: Sequence[Example]) -> Benc
     trained = {example.query for example in learned}
     if both := sum(query in trained for query in benchmark.queries.values()):
         say(
-            f"note: {both:,} of the {len(benchmark.queries):,} development queries are trained on, too; "
+            f"note: trained on, too: {both:,} of {many(len(benchmark.queries), 'development query')}; "
             "figures on them flatter, and say nothing of other queries"
         )
     return benchmark
@@ -262,11 +263,12 @@ def _say(report: TrainingReport) -> None:
 
     figures = ", ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
     taken_up = f", taken up at step {report.resumed_from:,}" if report.resumed_from else ""
-    say(f"{report.steps:,} steps in {report.seconds:.0f} s, {report.tokens:,} tokens{taken_up}; loss {report.loss:.4f}")
+    work = f"{many(report.steps, 'step')} in {report.seconds:.0f} s, {many(report.tokens, 'token')}"
+    say(f"{work}{taken_up}; loss {report.loss:.4f}")
     say(f"kept: the model of step {report.best_step:,}{': ' if figures else ''}{figures}")
     for name, count in report.notices.items():
         if count:
-            say(f"  {count:,} {name.replace('_', ' ')}")
+            say(f"  {name.replace('_', ' ')}: {count:,}")
     say(f"written to {report.out}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retrieval.commands.options import check_outputs, chosen
+from retrieval.counts import many
 
 if TYPE_CHECKING:
     from retrieval.proof import Proof
@@ -175,7 +176,7 @@ def _say(result: TuningReport) -> None:
     for notice in result.notices:
         say(f"note: {notice}")
     if (made := result.structure) is not None:
-        say(f"{made.parts:,} parts of {made.documents:,} documents")
+        say(f"{many(made.parts, 'part')} of {many(made.documents, 'document')}")
         for state, reasons in (("without a query", made.no_query), ("left out", made.left_out)):
             for reason, count in reasons.items():
                 say(f"  {count:,} {state} ({reason})")
@@ -188,7 +189,8 @@ def _say(result: TuningReport) -> None:
         else:
             say(f"the new {what} is not proven better and was not kept: {found}; go on with what you have")
         if row.queries < _FEW:
-            say(f"note: {row.queries} held-out queries prove little; judge more, some hundreds are usual")
+            few = many(row.queries, "held-out query proves", "held-out queries prove")
+            say(f"note: {few} little; judge more, some hundreds are usual")
     say(f"{result.seconds:.0f} s; {'written to' if any(result.kept.values()) else 'report.json is in'} {result.out}")
     if result.kept.get("encoder"):
         say(f"next: retrieve query {result.out}/index QUERY")
