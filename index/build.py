@@ -22,18 +22,21 @@ import pyarrow.compute as pc
 
 from retrieval.columns import unify
 from retrieval.counts import many
-from retrieval.errors import IndexFormatError
+from retrieval.errors import ConfigError, IndexFormatError
 from retrieval.files import atomic_write, sync_folder, sync_parents, writing
+from retrieval.hybrid import Fusion
 from retrieval.index.choosing import Wanted, choose
 from retrieval.index.lexical import write_lexical
 from retrieval.index.manifest import (
     MANIFEST,
+    METRICS,
     ApproximateEntry,
     DeletedEntry,
     Manifest,
     SegmentEntry,
     staging_folder,
 )
+from retrieval.index.parsed import parsed
 from retrieval.index.place import check_target, clean, lock, next_generation, remove
 from retrieval.index.reader import Index
 from retrieval.index.segment import Rows, Segment, write_file, write_segment
@@ -61,6 +64,9 @@ class IndexSpec:
         lexical: Whether there is a keyword part; None in indexes of a release without, for which compacting makes one.
         fusion: How the scores of keyword search and of vectors are mixed; None: by the default.
         trees: The folders that documents come from, and how their files are chosen; None: not known.
+
+    Raises:
+        ConfigError: An encoder of another metric, or without a name.
     """
 
     dim: int
@@ -70,8 +76,14 @@ class IndexSpec:
     encoder: dict[str, Any] | None = None
     text: dict[str, Any]
     lexical: bool | None = True
-    fusion: dict[str, Any] | None = None
+    fusion: Fusion | None = None
     trees: list[TreeEntry] | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ConfigError(f"the metric is {self.metric!r}; expected {' or '.join(METRICS)}")
+        if self.encoder is not None and not isinstance(self.encoder.get("name"), str):
+            raise ConfigError("the encoder's identity has no name, by which the index could remember it")
 
     @classmethod
     def of(cls, manifest: Manifest) -> IndexSpec:
@@ -79,7 +91,7 @@ class IndexSpec:
         return cls(
             dim=manifest.dim,
             metric=manifest.metric,
-            vector_dtype="float16" if manifest.vector_dtype == "float16" else "float32",
+            vector_dtype=manifest.vector_dtype,
             approximate=Wanted(
                 index_type=manifest.index_type,
                 min_recall=manifest.min_recall,
@@ -103,9 +115,12 @@ class Part:
 
     @classmethod
     def read(cls, path: Path) -> Part:
-        """Read a checkpoint's entry."""
-        body = json.loads(path.read_bytes())
-        return cls(**{**body, "segment": SegmentEntry.parse(body["segment"])})
+        """Read a checkpoint's entry.
+
+        Raises:
+            ValueError: It is none.
+        """
+        return parsed(cls, json.loads(path.read_bytes()))  # type: ignore[no-any-return]
 
 
 class Writer:
@@ -181,7 +196,7 @@ class Writer:
                 part = Part.read(folder / f"{number:06d}.json")
                 for file in part.segment.files():
                     file.check(folder, verify=True)
-            except (OSError, ValueError, KeyError, TypeError):  # IndexFormatError is a ValueError
+            except (OSError, ValueError):  # IndexFormatError is a ValueError
                 return
             yield part
 
@@ -194,7 +209,11 @@ class Writer:
             yield segment.column("doc_id").filter(first).combine_chunks()
 
     def _open_part(self, part: Part) -> Segment:
-        return Segment(self.staging / "parts", part.segment, dim=self.spec.dim)
+        return Segment(self.staging / "parts", part.segment, dim=self.spec.dim, dtype=self._part_dtype)
+
+    @property
+    def _part_dtype(self) -> VectorDtype:
+        return "float32" if self.spec.vector_dtype == "auto" else self.spec.vector_dtype
 
     def add(self, passages: pa.RecordBatch | pa.Table, vectors: np.ndarray, *, documents: int, empty: int) -> None:
         """Write the passages of some documents as one checkpoint.
@@ -221,7 +240,7 @@ class Writer:
             blocks=[vectors],
             rows=table.num_rows,
             dim=self.spec.dim,
-            dtype="float32" if self.spec.vector_dtype == "auto" else self.spec.vector_dtype,
+            dtype=self._part_dtype,
         )
         part = Part(segment=segment, documents=documents, empty=empty)
         with atomic_write(folder / f"{number}.json") as stream:  # from here on the part counts
@@ -249,7 +268,7 @@ class Writer:
         """Remember from the commit on that documents come from these folders."""
         self.spec = replace(self.spec, trees=trees)
 
-    def set_fusion(self, fusion: dict[str, Any] | None) -> None:
+    def set_fusion(self, fusion: Fusion | None) -> None:
         """Mix the scores of both sides in this way from the commit on; None: by the default."""
         self.spec = replace(self.spec, fusion=fusion)
 
@@ -347,8 +366,11 @@ class Writer:
         if not self.spec.lexical:
             return entry
         log.info("counting the terms of %d passages", entry.rows)
-        batches = Segment(self.staging, entry, dim=self.spec.dim).batches
+        batches = self._open_new(entry).batches
         return replace(entry, lexical=write_lexical(self.staging, entry.id, batches))
+
+    def _open_new(self, entry: SegmentEntry) -> Segment:
+        return Segment(self.staging, entry, dim=self.spec.dim, dtype=self._vector_dtype)
 
     def _publish(
         self, old: list[SegmentEntry], new: list[SegmentEntry], *, keep_counts: bool = False, anew: bool = False
@@ -414,7 +436,7 @@ class Writer:
 
     def _approximate(self, old: list[SegmentEntry], new: list[SegmentEntry]) -> ApproximateEntry | None:
         opened = [] if self.base is None else [s for s in self.base.rows.segments if s.id in {e.id for e in old}]
-        rows = Rows([*opened, *(Segment(self.staging, e, dim=self.spec.dim) for e in new)], dim=self.spec.dim)
+        rows = Rows([*opened, *map(self._open_new, new)], dim=self.spec.dim)
         if rows.rows == 0:
             return None
         searchable = np.concatenate(

@@ -13,7 +13,6 @@ number of terms of each row.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import heapq
 import itertools
 import math
@@ -22,7 +21,6 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from tokenize import TokenError
 from typing import BinaryIO
 
 import numpy as np
@@ -32,6 +30,7 @@ from retrieval.chunking import joined
 from retrieval.errors import IndexFormatError
 from retrieval.files import writing
 from retrieval.index.manifest import LexicalEntry
+from retrieval.index.mapped import map_batches, sound
 from retrieval.index.segment import write_file
 from retrieval.terms import K1, TERMS_VERSION, B, terms
 
@@ -211,35 +210,6 @@ def _numbers(data: pa.Buffer) -> np.ndarray:
     return result
 
 
-@contextlib.contextmanager
-def _sound(path: Path) -> Iterator[None]:
-    """Name the file of which something cannot be: one above 16 MiB is not hashed when it is opened.
-
-    Raises:
-        IndexFormatError: Remedies.
-    """
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, SyntaxError, TokenError) as error:  # numpy parses its header
-        if isinstance(error, OSError) and error.errno is not None:  # the system's own, not Arrow's
-            raise
-        raise IndexFormatError(f"{path} is damaged; restore it or rebuild the index") from error
-
-
-def _check_place(batch: pa.RecordBatch, data: pa.Buffer) -> None:
-    """Refuse a batch that is not as it was written, or does not lie within the file's `data`; Arrow would read on.
-
-    Raises:
-        ValueError: It does not.
-    """
-    if not batch.schema.equals(_TERMS) or not batch.num_rows or any(column.null_count for column in batch.columns):
-        raise ValueError("another table")
-    for part in (part for column in batch.columns for part in column.buffers() if part is not None and part.size):
-        if part.address < data.address or part.address + part.size > data.address + data.size:
-            raise ValueError("a column outside of the file")
-    batch.validate()
-
-
 class Postings:
     """The mapped postings of one segment."""
 
@@ -250,16 +220,17 @@ class Postings:
             IndexFormatError: A file is missing, damaged, or not for that many rows.
         """
         self._path, lengths = (file.check(folder, verify=verify) for file in (entry.terms, entry.lengths))
-        with _sound(self._path):
-            data = pa.memory_map(str(self._path)).read_buffer()
-            reader = pa.ipc.open_file(data)
-            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        schema, self._batches = map_batches(self._path)
+        with sound(self._path):
+            if not schema.equals(_TERMS):
+                raise ValueError("another table")
             for batch in self._batches:
-                _check_place(batch, data)
+                if not batch.num_rows or any(column.null_count for column in batch.columns):
+                    raise ValueError("no terms")
                 batch.slice(0, 1).validate(full=True)
             self._first_terms = [batch["term"][0].as_py() for batch in self._batches]
         self._checked: set[int] = set()  # batches whose offsets all lie within them: Arrow follows any
-        with _sound(lengths):
+        with sound(lengths):
             self.lengths: np.ndarray = np.load(lengths, mmap_mode="r", allow_pickle=False)
         if self.lengths.dtype != np.uint32 or self.lengths.shape != (rows,):
             raise IndexFormatError(f"{lengths} holds no list of {rows} lengths; rebuild the index")
@@ -276,14 +247,14 @@ class Postings:
             names = batch["term"]
             place = bisect.bisect_left(range(len(names)), term, key=lambda row: names[row].as_py())
             if place < len(names) and names[place].as_py() == term:
-                with _sound(self._path):
+                with sound(self._path):
                     return self._decoded(batch["rows"][place].as_buffer(), batch["frequencies"][place].as_buffer())
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def _checked_batch(self, number: int) -> pa.RecordBatch:
         batch = self._batches[number]
         if number not in self._checked:
-            with _sound(self._path):
+            with sound(self._path):
                 batch.validate(full=True)
             self._checked.add(number)
         return batch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,13 +16,19 @@ from typing import Any
 
 from retrieval.errors import IndexFormatError
 from retrieval.files import atomic_write, sha256
+from retrieval.hybrid import Fusion
+from retrieval.index.parsed import parsed
+from retrieval.index.vectors import VectorDtype
 from retrieval.units import TreeEntry
 
 FORMAT = "retrieve-rerank index"
 FORMAT_VERSION = 2
 _READABLE = (1, 2)  # 1 has no keyword part
 MANIFEST = "manifest.json"
+METRICS = ("cosine", "dot")
 _HASH_ALWAYS = 16 * 2**20  # bytes; larger files are hashed on request
+_WITHIN = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)  # a path that does not leave the index
+_MOST = 2**31 - 1  # that FAISS takes as a parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +38,10 @@ class FileEntry:
     path: str
     bytes: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        if not _WITHIN.fullmatch(self.path):
+            raise ValueError(f"the path {self.path!r:.80} is none within the index")
 
     def check(self, folder: Path, *, verify: bool) -> Path:
         """Return the file's full path after looking at its size, and at its hash if it is small or `verify` is set.
@@ -76,17 +87,6 @@ class SegmentEntry:
         if self.lexical:
             yield self.lexical.terms
             yield self.lexical.lengths
-
-    @classmethod
-    def parse(cls, body: dict[str, Any]) -> SegmentEntry:
-        """Read what `asdict` wrote as JSON."""
-        files = {name: FileEntry(**body[name]) for name in ("documents", "vectors")}
-        if lexical := body.get("lexical"):
-            lexical = LexicalEntry(
-                terms_version=lexical["terms_version"],
-                **{name: FileEntry(**lexical[name]) for name in ("terms", "lengths")},
-            )
-        return cls(**{**body, **files, "lexical": lexical})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class Manifest:
     generation: int
     dim: int
     metric: str
-    vector_dtype: str
+    vector_dtype: VectorDtype
     index_type: str
     encoder: dict[str, Any] | None
     text: dict[str, Any]
@@ -148,10 +148,36 @@ class Manifest:
     deleted: DeletedEntry | None = None
     approximate: ApproximateEntry | None = None
     lexical: bool | None = None
-    fusion: dict[str, Any] | None = None
+    fusion: Fusion | None = None
     min_recall: float = 0.99
     memory_limit: int | None = None
     trees: list[TreeEntry] | None = None
+
+    def __post_init__(self) -> None:
+        ids = [segment.id for segment in self.segments]
+        paths = [file.path for file in self.files()]
+        rows = self.rows - (self.deleted.rows if self.deleted else 0)
+        covered = self.approximate.segments if self.approximate else []
+        parameters = self.approximate.parameters.values() if self.approximate else []
+        rules = {
+            "metric is cosine or dot": self.metric in METRICS,
+            "generation, dim, min_recall and memory_limit are above 0": 0
+            not in (self.generation, self.dim, self.min_recall, self.memory_limit),
+            "encoder.name is a text": self.encoder is None or isinstance(self.encoder.get("name"), str),
+            "each segment has an id of its own": len(set(ids)) == len(ids),
+            "each file is listed once": len(set(paths)) == len(paths),
+            "all segments have a keyword part where lexical is true, and else none": all(
+                (segment.lexical is not None) == bool(self.lexical) for segment in self.segments
+            ),
+            "passages are the rows less the deleted ones": self.passages == rows,
+            "a document has a passage or more": bool(self.documents) == bool(rows) and self.documents <= rows,
+            "empty documents are some of the documents": self.empty <= self.documents,
+            "approximate.segments are the first segments": covered == ids[: len(covered)],
+            f"approximate.parameters are from 1 to {_MOST}": all(1 <= value <= _MOST for value in parameters),
+        }
+        for rule, kept in rules.items():
+            if not kept:
+                raise ValueError(f"it is not so that {rule}")
 
     @property
     def rows(self) -> int:
@@ -172,7 +198,7 @@ class Manifest:
         body = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
         body["checksum"] = _checksum(body)
         with atomic_write(folder / MANIFEST) as stream:
-            stream.write(json.dumps(body, indent=1, ensure_ascii=False).encode() + b"\n")
+            stream.write(_encoded(body, indent=1) + b"\n")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -195,34 +221,30 @@ class Manifest:
             body = json.loads(data)
             if body.pop("format") != FORMAT:
                 raise ValueError("another format")
-            version = body.pop("format_version")
-        except (ValueError, AttributeError, KeyError, TypeError):
+            version, checksum = body.pop("format_version"), body.pop("checksum", None)
+            whole = checksum == _checksum({"format": FORMAT, "format_version": version, **body})
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise IndexFormatError(f"{path} is damaged or not ours; restore it or rebuild the index") from None
         if version not in _READABLE:
             raise IndexFormatError(
                 f"{path} has format_version {version!r} and this release reads up to {FORMAT_VERSION}; "
                 "update retrieve-rerank or rebuild the index"
             )
-        checksum = body.pop("checksum", None)
-        if checksum != _checksum({"format": FORMAT, "format_version": version, **body}):
+        if not whole:
             raise IndexFormatError(f"{path} is damaged (wrong checksum); restore it or rebuild the index")
-        return _parse(body)
+        try:
+            return parsed(cls, body)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise IndexFormatError(f"{path} is wrong: {error}; restore it or rebuild the index") from error
 
 
 def _checksum(body: dict[str, Any]) -> str:
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(_encoded(body, sort_keys=True, separators=(",", ":"))).hexdigest()
 
 
-def _parse(body: dict[str, Any]) -> Manifest:
-    body["segments"] = [SegmentEntry.parse(entry) for entry in body["segments"]]
-    if deleted := body["deleted"]:
-        body["deleted"] = DeletedEntry(**{**deleted, "file": FileEntry(**deleted["file"])})
-    if approximate := body["approximate"]:
-        body["approximate"] = ApproximateEntry(**{**approximate, "file": FileEntry(**approximate["file"])})
-    if trees := body.get("trees"):
-        body["trees"] = [TreeEntry(**entry) for entry in trees]
-    return Manifest(**body)
+def _encoded(body: dict[str, Any], **layout: Any) -> bytes:
+    """Write JSON; a folder's name that is not UTF-8 stays what it is."""
+    return json.dumps(body, ensure_ascii=False, **layout).encode(errors="surrogatepass")
 
 
 def staging_folder(path: Path) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.gpu import GpuLists, GpuRows, on_gpus
 from retrieval.index.lexical import Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
+from retrieval.index.mapped import sound
 from retrieval.index.segment import Raw, Rows, Segment, merged
 from retrieval.index.vectors import checked, exact_scores
 from retrieval.ranking import Candidate, Span, best_passages, ordered
@@ -52,7 +53,10 @@ class Index:
         self.manifest = manifest
         self.dim = manifest.dim
         self.rows = Rows(
-            [Segment(path, entry, dim=manifest.dim, verify=verify) for entry in manifest.segments],
+            [
+                Segment(path, entry, dim=manifest.dim, dtype=manifest.vector_dtype, verify=verify)
+                for entry in manifest.segments
+            ],
             dim=manifest.dim,
         )
         self._deleted = _read_deleted(path, manifest, verify=verify)
@@ -172,7 +176,7 @@ class Index:
     @property
     def fusion(self) -> Fusion:
         """How the scores of both sides are mixed: as the index says, or by the default."""
-        return Fusion() if self.manifest.fusion is None else Fusion.from_dict(self.manifest.fusion)
+        return self.manifest.fusion or Fusion()
 
     def search(
         self, queries: np.ndarray, k: int, *, where: Where | None = None, group: Group = "document"
@@ -377,6 +381,8 @@ class Index:
         """Return the global rows of a document's other passages, which stand around this one, (n,) int64."""
         segment, local = self.rows.locate(candidate.row)
         first = local - candidate.passage
+        if not 0 <= first <= local:
+            raise segment.damaged()
 
         def is_other(count: int) -> bool:
             """Whether passage `count` is another document's, which all that follow are then too."""
@@ -395,8 +401,7 @@ class Index:
         known = self._passing.get(where) if isinstance(where, str) else None
         if known is not None:
             return known
-        tables = [pa.Table.from_batches(segment.batches, segment.schema) for segment in self.rows.segments]
-        mask = passing(where, tables, place=self.path)
+        mask = passing(where, self.rows.segments, place=self.path)
         mask = mask if self.live is None else mask & self.live
         if isinstance(where, str):
             if len(self._passing) >= _FILTERS_KEPT:
@@ -513,27 +518,31 @@ class Index:
             facts["search bytes"] = approximate.file.bytes
         facts["keyword search"] = f"none: {self.without_keywords}" if self.without_keywords else "BM25"
         if not self.without_keywords:
-            facts["fusion"] = ", ".join(f"{name} {value}" for name, value in self.fusion.to_dict().items())
+            facts["fusion"] = ", ".join(f"{name} {value}" for name, value in asdict(self.fusion).items())
         facts |= {f"encoder {name}": value for name, value in (encoder or {}).items() if name != "name"}
         facts |= {f"text {name}": value for name, value in manifest.text.items()}
         facts["files"] = "all hashes right" if verified else "sizes right; --verify reads and hashes all"
         return facts
 
-    def documents(self) -> Iterator[pa.RecordBatch]:
-        """Yield the passages that are not deleted, in order; a batch without deleted rows stays mapped."""
-        for _, batch, keep in self._kept():
+    def documents(self, columns: Container[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the passages that are not deleted, in order; a batch without deleted rows stays mapped.
+
+        Args:
+            columns: Those that are wanted, where there are such; None for all.
+        """
+        for _, batch, keep in self._kept(self.schema.names if columns is None else columns):
             yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         """Yield the same, each batch (n rows) with its vectors (n, dim) float32."""
-        for start, batch, keep in self._kept():
+        for start, batch, keep in self._kept(self.schema.names):
             vectors = self.rows.take(start + np.flatnonzero(keep))
             yield batch if keep.all() else batch.filter(pa.array(keep)), vectors
 
-    def _kept(self) -> Iterator[tuple[int, pa.RecordBatch, np.ndarray]]:
+    def _kept(self, columns: Container[str]) -> Iterator[tuple[int, pa.RecordBatch, np.ndarray]]:
         """Yield the batches with the global row of each one's first and which rows are not deleted, if any."""
         start = 0
-        for batch in (batch for segment in self.rows.segments for batch in segment.batches):
+        for batch in (batch for segment in self.rows.segments for batch in segment.selected(columns)):
             keep = np.ones(batch.num_rows, bool)
             first, last = np.searchsorted(self.deleted_rows, [start, start + batch.num_rows])
             keep[self.deleted_rows[first:last] - start] = False
@@ -570,10 +579,9 @@ def _read_deleted(path: Path, manifest: Manifest, *, verify: bool) -> np.ndarray
     if manifest.deleted is None:
         return None
     file = manifest.deleted.file.check(path, verify=verify)
-    try:
+    with sound(file):
         rows = np.load(file, allow_pickle=False)
-    except ValueError as error:
-        raise IndexFormatError(f"{file} is damaged; restore it or rebuild the index") from error
-    if rows.dtype != np.int64 or rows.ndim != 1 or len(rows) != manifest.deleted.rows:
-        raise IndexFormatError(f"{file} holds no list of {manifest.deleted.rows} rows; rebuild the index")
+    of_kind = rows.dtype == np.int64 and rows.shape == (manifest.deleted.rows,)
+    if not of_kind or (np.diff(rows, prepend=-1, append=manifest.rows) <= 0).any():
+        raise IndexFormatError(f"{file} holds no sorted list of {manifest.deleted.rows} rows; rebuild the index")
     return rows  # type: ignore[no-any-return]

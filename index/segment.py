@@ -8,7 +8,7 @@ import hashlib
 import io
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,11 +19,16 @@ from retrieval.columns import as_python, conform, plain
 from retrieval.errors import IndexFormatError
 from retrieval.files import sync_parents, writing
 from retrieval.index.manifest import FileEntry, SegmentEntry
+from retrieval.index.mapped import checked_column, damaged, map_batches, sound
 from retrieval.index.vectors import FlatVectors, VectorDtype, write_vectors
 from retrieval.units import DIGEST, is_own
 
 PASSAGE_FIELDS = (pa.field("passage", pa.int32()), pa.field("start", pa.int64()), pa.field("end", pa.int64()))
-OWN_COLUMNS = ("doc_id", "title", "text", *(field.name for field in PASSAGE_FIELDS))
+_OWN_TYPES = (
+    *((name, pa.string()) for name in ("doc_id", "title", "text")),
+    *((field.name, field.type) for field in PASSAGE_FIELDS),
+)
+OWN_COLUMNS = tuple(name for name, _ in _OWN_TYPES)
 
 
 Raw = tuple[np.ndarray, np.ndarray]
@@ -128,7 +133,9 @@ def write_segment(
 class Segment:
     """An open segment: mapped, read cell by cell (`Table.take` would copy whole columns)."""
 
-    def __init__(self, folder: Path, entry: SegmentEntry, *, dim: int, verify: bool = False) -> None:
+    def __init__(
+        self, folder: Path, entry: SegmentEntry, *, dim: int, dtype: VectorDtype, verify: bool = False
+    ) -> None:
         """Map both files.
 
         Raises:
@@ -136,26 +143,42 @@ class Segment:
         """
         self.id = entry.id
         self.rows = entry.rows
-        documents = entry.documents.check(folder, verify=verify)
-        self.vectors = FlatVectors(entry.vectors.check(folder, verify=verify), rows=entry.rows, dim=dim)
-        try:
-            reader = pa.ipc.open_file(pa.memory_map(str(documents)))
-            self.schema: pa.Schema = reader.schema
-            self.batches: list[pa.RecordBatch] = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        except pa.ArrowInvalid as error:
-            raise IndexFormatError(f"{documents} is damaged; restore it or rebuild the index") from error
-        self._known_arrays: dict[str, list[pa.Array]] = {}
+        self._path = entry.documents.check(folder, verify=verify)
+        vectors = entry.vectors.check(folder, verify=verify)
+        self.vectors = FlatVectors(vectors, rows=entry.rows, dim=dim, dtype=dtype)
+        self.schema, self.batches = map_batches(self._path)
+        if not set(_OWN_TYPES) <= {(field.name, field.type) for field in self.schema}:
+            raise IndexFormatError(f"{self._path} holds other columns than passages have; rebuild the index")
+        self._checked: dict[tuple[str, int], pa.Array] = {}
         self._starts = list(itertools.accumulate((batch.num_rows for batch in self.batches), initial=0))
         own = [field.name for field in self.schema if is_own(field)]  # a corpus without units has none of them
         self._own = (*OWN_COLUMNS, *own)
         hidden = {*self._own, DIGEST} if own else set(OWN_COLUMNS)
         self._metadata_fields = [field for field in self.schema if field.name not in hidden]
         if self._starts[-1] != self.rows:
-            raise IndexFormatError(f"{documents} has {self._starts[-1]} rows, expected {self.rows}; rebuild the index")
+            raise IndexFormatError(f"{self._path} has {self._starts[-1]} rows, expected {self.rows}; rebuild the index")
+
+    def selected(self, names: Container[str]) -> Iterator[pa.RecordBatch]:
+        """Yield those of some columns that there are, batch by batch; each is read first, to see that it is sound.
+
+        Raises:
+            IndexFormatError: The file is damaged.
+        """
+        found = [name for name in self.schema.names if name in names]
+        for batch in self.batches:
+            columns = batch.select(found)
+            with sound(self._path):
+                columns.validate(full=True)
+            yield columns
+
+    def select(self, names: list[str]) -> pa.Table:
+        """Return columns over the whole segment, without a copy, as `selected` yields them."""
+        schema = pa.schema([field for field in self.schema if field.name in names])
+        return pa.Table.from_batches(self.selected(names), schema)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a column over the whole segment, without a copy."""
-        return pa.chunked_array([batch.column(name) for batch in self.batches], self.schema.field(name).type)
+        """Return a column over the whole segment, as `select` does."""
+        return self.select([name]).column(0)
 
     @functools.cached_property
     def without_text(self) -> np.ndarray | None:
@@ -167,22 +190,35 @@ class Segment:
         return np.concatenate([np.from_dlpack(chunk) for chunk in flags.chunks]).astype(bool)
 
     def cells(self, row: int, names: Iterable[str]) -> list[Any]:
-        """Return values of one row as Arrow's plain Python objects."""
+        """Return values of one row as Arrow's plain Python objects.
+
+        Raises:
+            IndexFormatError: The file is damaged.
+        """
         index = bisect.bisect_right(self._starts, row) - 1
         place = row - self._starts[index]
-        return [as_python(self._arrays(name)[index][place]) for name in names]
+        try:
+            return [as_python(self._array(name, index)[place]) for name in names]
+        except (pa.ArrowException, ValueError) as error:
+            raise damaged(self._path) from error
 
-    def _arrays(self, name: str) -> list[pa.Array]:
-        """Return a column's array of each batch; asking a batch for it takes longer than reading a cell."""
-        if name not in self._known_arrays:
-            self._known_arrays[name] = [batch.column(name) for batch in self.batches]
-        return self._known_arrays[name]
+    def damaged(self) -> IndexFormatError:
+        """Say that what the documents' file says cannot be."""
+        return damaged(self._path)
+
+    def _array(self, name: str, index: int) -> pa.Array:
+        """Return a column of one batch; asking the batch for it, and checking it, take longer than reading a cell."""
+        array = self._checked.get((name, index))
+        if array is None:
+            array = self._checked[name, index] = checked_column(self.batches[index], name)
+        return array
 
     def metadata(self, row: int) -> dict[str, object]:
         """Return the row's further columns with the values that the corpus had."""
         fields = self._metadata_fields
         values = self.cells(row, (field.name for field in fields))
-        return {field.name: plain(value, field) for field, value in zip(fields, values, strict=True)}
+        with sound(self._path):
+            return {field.name: plain(value, field) for field, value in zip(fields, values, strict=True)}
 
     def passage(self, row: int) -> dict[str, Any]:
         """Return the row's own columns; those of `UNIT_FIELDS` only where the segment has them."""

@@ -99,19 +99,26 @@ def _empty_flat(dim: int, dtype: VectorDtype) -> Any:
     return faiss().IndexScalarQuantizer(dim, faiss().ScalarQuantizer.QT_fp16, faiss().METRIC_INNER_PRODUCT)
 
 
+def _kind(index: Any) -> tuple[object, ...]:
+    """What two flat indexes have in common whose vectors are read and compared in one way."""
+    quantised = getattr(index, "sq", None)  # None: of float32
+    return type(index), index.d, index.metric_type, index.is_trained, getattr(quantised, "qtype", None)
+
+
 class FlatVectors:
     """The mapped vectors of one segment: row i of the file is row i of the segment."""
 
-    def __init__(self, path: Path, *, rows: int, dim: int) -> None:
+    def __init__(self, path: Path, *, rows: int, dim: int, dtype: VectorDtype) -> None:
         """Map a file written by `write_vectors`; nothing is copied into memory.
 
         Raises:
-            IndexFormatError: The file is no flat index of that many rows and dimensions.
+            IndexFormatError: The file is no flat index of that dtype, and that many rows and dimensions.
         """
         self._index = read_index(path)
-        if self._index.ntotal != rows or self._index.d != dim:
-            found = f"{self._index.ntotal} x {self._index.d}"
-            raise IndexFormatError(f"{path}: holds {found} vectors, expected {rows} x {dim}; rebuild the index")
+        if _kind(self._index) != _kind(_empty_flat(dim, dtype)):
+            raise IndexFormatError(f"{path}: no {dtype} vectors of {dim} dimensions; rebuild the index")
+        if self._index.ntotal != rows:
+            raise IndexFormatError(f"{path} holds {self._index.ntotal} vectors, expected {rows}; rebuild the index")
         self.rows = rows
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +61,18 @@ _PRESENCE = ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL")
 _SHOWN = 200  # characters of a predicate, and of what is wrong with it, in a message
 
 
-def passing(where: Where, segments: Sequence[pa.Table], *, place: object) -> np.ndarray:
+class Columns(Protocol):
+    """A table, or what gives one of some of its columns."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of all columns."""
+
+    def select(self, names: list[str]) -> pa.Table:
+        """Return some columns."""
+
+
+def passing(where: Where, segments: Sequence[Columns], *, place: object) -> np.ndarray:
     """Evaluate a predicate on rows.
 
     Args:
@@ -97,7 +108,7 @@ class _MisfitError(Exception):
     """Why a predicate cannot be evaluated."""
 
 
-def _by_sql(where: str, segments: Sequence[pa.Table], schema: pa.Schema) -> np.ndarray:
+def _by_sql(where: str, segments: Sequence[Columns], schema: pa.Schema) -> np.ndarray:
     import duckdb
 
     try:
@@ -121,13 +132,13 @@ def _mask(answers: pa.ChunkedArray) -> np.ndarray:
     return pc.fill_null(answers.cast(pa.bool_()), False).to_numpy()  # type: ignore[no-any-return]
 
 
-def _columns(segments: Sequence[pa.Table], schema: pa.Schema, names: Sequence[str]) -> pa.Table:
+def _columns(segments: Sequence[Columns], schema: pa.Schema, names: Sequence[str]) -> pa.Table:
     """Put some columns of all segments under each other; what needs no conversion is not copied."""
     wanted = pa.schema([schema.field(name) for name in names])
     batches = [
-        conform(batch.select([name for name in names if name in batch.schema.names]), wanted)
+        conform(batch, wanted)
         for segment in segments
-        for batch in segment.to_batches()
+        for batch in segment.select([name for name in names if name in segment.schema.names]).to_batches()
     ]
     return pa.Table.from_batches(batches, wanted)
 
@@ -203,7 +214,7 @@ def _nodes(root: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any
             pending += [(value, parent) for value in part]
 
 
-def _by_expression(where: pc.Expression, segments: Sequence[pa.Table], schema: pa.Schema) -> np.ndarray:
+def _by_expression(where: pc.Expression, segments: Sequence[Columns], schema: pa.Schema) -> np.ndarray:
     import pyarrow.dataset
 
     mixed = [field.name for field in schema if is_json(field) and _asks_for(where, field.name)]

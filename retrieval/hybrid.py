@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,20 +68,8 @@ class Fusion:
         return np.asarray((1 - weight) * first + weight * second + gained)
 
     def to_dict(self) -> dict[str, object]:
-        """Return what `from_dict` takes, as JSON types."""
+        """Return JSON types."""
         return {"weight": self.weight, "origin": self.origin}
-
-    @classmethod
-    def from_dict(cls, entries: Mapping[str, object]) -> Fusion:
-        """Read what `to_dict` returned.
-
-        Raises:
-            ConfigError: It is something else.
-        """
-        weight = entries.get("weight")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-            raise ConfigError(f"weight of keyword search is {weight!r}; expected a number from 0 to 1")
-        return cls(weight=float(weight), origin=str(entries.get("origin", "")))
 
 
 def standardised(scores: np.ndarray) -> np.ndarray:

@@ -260,7 +260,7 @@ def add_documents(
     inputs = _joint(stream.fingerprint(), str(upsert), ready.fingerprint() if vectors is not None else "")
     with _changing(path, manifest, inputs) as writer:
         if not upsert:
-            for batch in writer.present.documents():
+            for batch in writer.present.documents(["doc_id"]):
                 stream.also_known(batch["doc_id"])
         outdated = writer.kept_ids if upsert else None
         if (known := writer.spec.trees) is not None:
@@ -532,7 +532,7 @@ def set_fusion(path: str | Path, fusion: Fusion | None) -> Manifest:
     """
     with writing_index(Path(path).expanduser()) as writer:
         writer.present.require_keywords()
-        writer.set_fusion(None if fusion is None else fusion.to_dict())
+        writer.set_fusion(fusion)
         return writer.commit()
 
 
@@ -678,15 +678,14 @@ def _write(writer: Writer, documents: pa.Table, found: PassageVectors) -> None:
     writer.add(passages, vectors, documents=documents.num_rows, empty=empty)
 
 
-def _measured(writer: Writer, encoder: Encoder) -> dict[str, Any] | None:
+def _measured(writer: Writer, encoder: Encoder) -> Fusion | None:
     """How the scores of keyword search and of vectors are mixed in the index to be; None: by the default."""
     sample = [
         SampledPassage(doc_id=row["doc_id"], title=row["title"], text=row["text"], vector=vector)
         for row, vector in writer.sample(SAMPLE)
         if row["passage"] is not None
     ]
-    fusion = untuned_fusion(encoder, sample)
-    return None if fusion is None else fusion.to_dict()
+    return untuned_fusion(encoder, sample)
 
 
 def _after_kept(stream: DocumentStream, writer: Writer) -> Iterator[pa.RecordBatch]:

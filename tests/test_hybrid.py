@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -80,14 +79,3 @@ def test_what_cannot_be_mixed(lexical: list[Any]) -> None:
 def test_a_weight_is_a_share(weight: float) -> None:
     with pytest.raises(ConfigError, match=r"expected .*0 to 1"):
         Fusion(weight=weight)
-
-
-def test_what_is_stored_comes_back() -> None:
-    fusion = Fusion(weight=0.35)
-    assert Fusion.from_dict(json.loads(json.dumps(fusion.to_dict()))) == fusion
-
-
-@pytest.mark.parametrize("entries", [{}, {"weight": "1"}, {"weight": True}, {"weight": None}, {"weight": 2}])
-def test_a_damaged_entry_is_told(entries: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="weight"):
-        Fusion.from_dict(entries)

@@ -500,7 +500,7 @@ def test_the_mixture_is_a_setting_of_the_index(path: Path, tmp_path: Path) -> No
     answered = before.search("amber")
     unset, keywords = Index.open(path).fusion, Fusion(weight=1.0)
     manifest = set_fusion(path, keywords)
-    assert (manifest.generation, manifest.fusion) == (3, keywords.to_dict())
+    assert (manifest.generation, manifest.fusion) == (3, keywords)
     assert before.search("amber") == answered
     after = opened(path)
     assert Index.open(path, verify=True).fusion == keywords != unset

@@ -19,7 +19,7 @@ def unit(rows: int, dim: int, seed: int = 0) -> np.ndarray:
 def flat_file(path: Path, array: np.ndarray, dtype: str = "float32") -> v.FlatVectors:
     with path.open("wb") as sink:
         v.write_vectors(sink, np.array_split(array, 3), rows=len(array), dim=array.shape[1], dtype=dtype)
-    return v.FlatVectors(path, rows=len(array), dim=array.shape[1])
+    return v.FlatVectors(path, rows=len(array), dim=array.shape[1], dtype=dtype)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1000])
@@ -105,10 +105,13 @@ def test_exact_scores_do_not_depend_on_neighbours() -> None:
 def test_a_file_that_is_no_index_is_named(tmp_path: Path) -> None:
     (tmp_path / "v.faiss").write_bytes(b"not an index")
     with pytest.raises(IndexFormatError, match=r"v\.faiss"):
-        v.FlatVectors(tmp_path / "v.faiss", rows=1, dim=4)
+        v.FlatVectors(tmp_path / "v.faiss", rows=1, dim=4, dtype="float32")
     flat_file(tmp_path / "w.faiss", unit(5, 4))
-    with pytest.raises(IndexFormatError, match="holds 5 x 4 vectors, expected 6 x 4"):
-        v.FlatVectors(tmp_path / "w.faiss", rows=6, dim=4)
+    with pytest.raises(IndexFormatError, match=r"w\.faiss holds 5 vectors, expected 6"):
+        v.FlatVectors(tmp_path / "w.faiss", rows=6, dim=4, dtype="float32")
+    for dim, dtype in ((4, "float16"), (5, "float32")):
+        with pytest.raises(IndexFormatError, match=rf"w\.faiss: no {dtype} vectors of {dim} dimensions"):
+            v.FlatVectors(tmp_path / "w.faiss", rows=5, dim=dim, dtype=dtype)
 
 
 class Source:
