@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from retrieval.chunking import is_blank
 from retrieval.columns import conform, is_json, metadata_name, plain, unify
+from retrieval.counts import many
 from retrieval.duplicates import KnownIds, Piece, Repeats
 from retrieval.errors import ConfigError, DataError
 from retrieval.formats import KINDS, STANDARD_INPUT, Columns, kind_of, read_file, shown_file
@@ -248,7 +249,8 @@ class DocumentStream:
             self._input_read = True
         self._sizes = [sum(file.size for file in self._files(source)) for source in self._sources]
         self.unchanged = set()
-        repeats = Repeats(self._known, log, lambda: self._pieces(ReadingLog(self.settings.on_bad), whole=False))
+        again = ReadingLog(self.settings.on_bad, silent=True)
+        repeats = Repeats(self._known, log, lambda: self._pieces(again, whole=False))
         columns: dict[str, pa.Field] = {}
         filled: set[int] = set()
         for piece in self._pieces(log, whole=True):
@@ -271,7 +273,7 @@ class DocumentStream:
             for name in bare:
                 log.notice(f"no documents in {name}")
             return
-        why = [f"{log.counts.rejected} bad records left out"] if log.counts.rejected else []
+        why = [f"{many(log.counts.rejected, 'bad record')} left out"] if log.counts.rejected else []
         why += [f"{count} skipped: {reason}" for reason, count in sorted(log.counts.skipped_files.items())]
         if log.rejects and log.counts.rejected:
             first = log.rejects[0]

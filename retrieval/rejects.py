@@ -1,6 +1,7 @@
 """What reading a corpus leaves out: places, counts, reasons, and the list of them."""
 
 import json
+import logging
 import shutil
 import tempfile
 import weakref
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.files import atomic_write
 from retrieval.formats import shown_file
@@ -17,6 +19,10 @@ from retrieval.lines import OTHER_ENCODING, Fault
 LISTED = 1000  # rejects held in memory; the file of them has all
 NAMED = 5  # bad records that one message names
 REMEDY = "correct the file, or leave bad records out with --on-bad skip (--rejects FILE lists them)"
+REMEDY_OF_FILES = (
+    "the id of a file is its path within the folder that is given: give the folder above both, or make an index of each"
+)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +76,20 @@ class DocumentCounts:
 
 
 class ReadingLog:
-    """The counts, rejects and notices of one reading."""
+    """The counts, rejects and notices of one reading.
 
-    def __init__(self, on_bad: str) -> None:
+    Args:
+        on_bad: fail or skip, what a bad record does.
+        silent: a second reading, whose rejects the user was told of by the first.
+    """
+
+    def __init__(self, on_bad: str, *, silent: bool = False) -> None:
         self.counts = DocumentCounts()
         self.rejects: list[Reject] = []
         self.encodings: Counter[str] = Counter()
         self.share = 0.0  # of the bytes of all sources that were read, 0 to 1
         self.stops = on_bad == "fail"  # at the first bad record
+        self._silent = silent
         self._notices: dict[str, None] = {}
         self._spool = tempfile.SpooledTemporaryFile(max_size=1 << 20)  # noqa: SIM115 (closed by the finalizer)
         weakref.finalize(self, self._spool.close)
@@ -90,7 +102,7 @@ class ReadingLog:
     def notices(self) -> list[str]:
         """What the user should know, in order of appearance."""
         decoded = [
-            f"{count} file{'s are' if count > 1 else ' is'} not UTF-8 and read as {encoding}"
+            f"{many(count, 'file is', 'files are')} not UTF-8 and read as {encoding}"
             for encoding, count in sorted(self.encodings.items())
         ]
         return [*self._notices, *decoded]
@@ -108,7 +120,8 @@ class ReadingLog:
             listed = [f"{Place(source, file, unit, first.number)}: {_reason(first)}"]
             listed += [f"{unit} {fault.number}: {_reason(fault)}" for fault in others]
             more = f"; and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
-            raise DataError(f"{'; '.join(listed)}{more}; {REMEDY}")
+            remedy = REMEDY_OF_FILES if repeats and not unit else REMEDY
+            raise DataError(f"{'; '.join(listed)}{more}; {remedy}")
         self.counts.rejected += len(faults)
         self.counts.duplicates += len(faults) if repeats else 0
         for fault in faults:
@@ -122,6 +135,9 @@ class ReadingLog:
         self._list(Reject(file, reason))
 
     def _list(self, reject: Reject) -> None:
+        if not self._silent:
+            place = "".join(f", {unit} {n}" for unit, n in (("line", reject.line), ("row", reject.row)) if n)
+            log.info("left out %s%s: %s", shown_file(reject.file), place, reject.reason)
         if len(self.rejects) < LISTED:
             self.rejects.append(reject)
         # A file name may hold bytes that are no text.

@@ -683,3 +683,30 @@ def test_files_that_have_not_changed_are_passed_over_unread(tmp_path, monkeypatc
         stream.leave_out({"other.py": "0"})
     with pytest.raises(ConfigError, match=r"c.jsonl is no folder of files"):
         DocumentStream([tmp_path, save(tmp_path / "c.jsonl", {"id": "a", "text": "x"})]).leave_out(digests)
+
+
+def test_two_files_of_one_id_are_given_by_the_folder_above(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(f"of {name}")
+    message = error_of(tmp_path / "a", tmp_path / "b")
+    assert "b/README.md: id 'README.md' came before, in " in message
+    assert "give the folder above both" in message and "--on-bad" not in message
+    assert {row["doc_id"] for row in read(tmp_path)} == {"a/README.md", "b/README.md"}
+    save(tmp_path / "c.jsonl", {"id": "README.md", "text": "x"})
+    message = error_of(tmp_path / "a", tmp_path / "c.jsonl")
+    assert "c.jsonl, line 1: id 'README.md' came before, " in message and "--on-bad skip" in message
+
+
+def test_what_is_left_out_is_named_once_to_who_asks_for_more(tmp_path, caplog):
+    caplog.set_level("INFO", "retrieval")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/a.png").write_text("x")
+    (tmp_path / "tree/a.txt").write_text("x")
+    (tmp_path / "c.jsonl").write_text('{"id": "a.txt", "text": "x"}\n{"id": "b"}\n')
+    stream = DocumentStream([tmp_path / "tree", tmp_path / "c.jsonl"], DocumentSettings(on_bad="skip"))
+    assert len(rows_of(stream)) == 1
+    told = sorted(message.replace(f"{tmp_path}/", "") for message in caplog.messages)
+    assert told[0] == "left out c.jsonl, line 1: id 'a.txt' came before, in tree/a.txt"
+    assert told[1].startswith("left out c.jsonl, line 2: ")
+    assert told[2:] == ["left out tree/a.png: not a text or source file"]
