@@ -194,7 +194,7 @@ def held_documents(retriever: Searcher, qrels: Mapping[str, Mapping[str, int]]) 
     held: set[str] = retriever.holds(judged)
     if not held:
         raise DataError(
-            f"none of the {len(judged):,} judged documents can be found, such as {min(judged)!r}; "
+            f"none of the judged documents ({len(judged):,}) can be found, such as {min(judged)!r}; "
             "was the index built from this benchmark's corpus?"
         )
     return held

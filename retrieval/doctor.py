@@ -7,11 +7,20 @@ import platform
 from importlib import metadata
 
 from retrieval import __version__
+from retrieval.counts import many
 from retrieval.errors import RetrievalError
 from retrieval.models import DEFAULT_MODEL, DEFAULT_RERANKER, default_reranker, resolve
 
 _PACKAGES = (
-    *("torch", "transformers", "sentence-transformers", "tokenizers", "openvino", "nncf", "pyarrow", "numpy", "ranx"),
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "openvino",
+    "nncf",
+    "pyarrow",
+    "numpy",
+    "ranx",
 )
 
 
@@ -54,14 +63,15 @@ def _faiss(problems: list[str]) -> str:
         problems.append(str(error))
         return "not installed"
     gpus = module.get_num_gpus() if hasattr(module, "get_num_gpus") else 0
-    return f"{' and '.join(installed) or module.__version__}, {gpus} GPUs, {module.omp_get_max_threads()} threads"
+    threads = many(module.omp_get_max_threads(), "thread")
+    return f"{' and '.join(installed) or module.__version__}, {many(gpus, 'GPU')}, {threads}"
 
 
 def _torch(problems: list[str]) -> tuple[str, str]:
     try:
         from retrieval.runtime import choose_device, load_torch
 
-        return choose_device("auto"), f"{load_torch().get_num_threads()} of {os.cpu_count()} cores"
+        return choose_device("auto"), f"{load_torch().get_num_threads()} of {many(os.cpu_count() or 1, 'core')}"
     except (ImportError, OSError) as error:
         problems.append(f"torch cannot be imported: {error}")
         return "unknown", "unknown"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from retrieval.chunking import is_blank, joined
+from retrieval.counts import many
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.highlight import highlights
@@ -162,8 +163,9 @@ class Retriever:
         """Say what answers: the index, how it is searched, the models; for reports."""
         index = self.index.facts(verified=False)
         mode = self._settled(self.mode)
+        counts = (many(index[f"{what}s"], what) for what in ("document", "passage"))
         facts = {
-            "index": f"{self.index.path.name}, {index['documents']:,} documents, {index['passages']:,} passages",
+            "index": ", ".join((self.index.path.name, *counts)),
             "search": ", recall@10 ".join(str(index[name]) for name in ("search", "recall@10") if name in index),
             "mode": f"hybrid, {index['fusion']}" if mode == "hybrid" else mode,
             "vectors": index["vectors"],
@@ -280,7 +282,7 @@ class Retriever:
             names = names or [str(number) for number in range(1, len(queries) + 1)]
             blank = [name for name, text in zip(names, queries, strict=True) if is_blank(text)]
             if blank:
-                log.warning("%d empty queries have no hits: %s", len(blank), _listed(blank))
+                log.warning("no hits for %s: %s", many(len(blank), "empty query"), _listed(blank))
         return results
 
     def pools(self, queries: Sequence[str]) -> Iterator[Pool]:

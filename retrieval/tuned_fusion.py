@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from retrieval.chunking import is_blank
+from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.eval.benchmark import Benchmark
 from retrieval.eval.comparison import Comparison
@@ -102,7 +103,7 @@ def learn_fusion(
     pools = _pools(retriever, benchmark, progress)
     if len(pools) < 2:
         raise DataError(
-            f"{benchmark.card.name}: {len(pools)} judged queries; to learn a weight some hundreds are usual"
+            f"{benchmark.card.name}: {many(len(pools), 'judged query')}; to learn a weight some hundreds are usual"
         )
     ignore = bool(benchmark.card.profile) and get_profile(benchmark.card.profile).ignore_identical_ids
     qrels = {query_id: benchmark.qrels[query_id] for query_id in pools}

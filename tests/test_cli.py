@@ -228,7 +228,7 @@ def test_query_writes_a_run(index: Path, tmp_path: Path) -> None:
     output = tmp_path / "my.run"
     result = run("query", index, "--queries", tmp_path / "q.tsv", "-k", 1, "--output", output, "--run-tag", "mine")
     assert result.stdout == ""
-    assert "WARNING: 1 empty queries have no hits: q2\n" in result.stderr
+    assert "WARNING: no hits for 1 empty query: q2\n" in result.stderr
     assert f"3 queries, 2 hits, written to {output} (trec)" in result.stderr
     assert [line.split()[0] for line in output.read_text().splitlines()] == ["q1", "q3"]
     assert {line.split()[-1] for line in output.read_text().splitlines()} == {"mine"}

@@ -63,6 +63,7 @@ def test_a_report_counts_what_was_done(corpus: Path, tmp_path: Path, tiny: Any) 
     assert (report.documents, report.index_documents, report.empty) == (12, 12, 1)
     assert report.passages == report.index_passages > 13  # the long one is several
     assert report.cut["texts_windowed"] == 1
+    assert report.cut["texts_encoded"] + report.cut.get("texts_reused", 0) == report.passages - report.empty
     assert (report.kept, report.rejected, report.replaced, report.recall_at_10) == (0, 0, 0, None)
     assert report.index_type == "flat"
     assert report.seconds > 0

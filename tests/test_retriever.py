@@ -116,11 +116,11 @@ def test_blank_queries_are_named_and_have_no_hits(retriever: Retriever, caplog: 
     with caplog.at_level(logging.WARNING, logger="retrieval"):
         found = retriever.search_many(["", "heat", " \u200b\t"], 2, names=["q1", "q2", "q3"])
     assert [len(hits) for hits in found] == [0, 2, 0]
-    assert "2 empty queries have no hits: q1, q3" in caplog.text
+    assert "no hits for 2 empty queries: q1, q3" in caplog.text
     caplog.clear()
     assert retriever.search("") == []
     assert retriever.search_many([]) == []
-    assert "1 empty queries have no hits: 1" in caplog.text
+    assert "no hits for 1 empty query: 1" in caplog.text
 
 
 @pytest.mark.parametrize("model", ["cross1", "cross2"])

@@ -126,10 +126,10 @@ def test_what_cannot_be_learnt_from(benchmark: Path, tmp_path: Path) -> None:
     retriever = opened(benchmark, tmp_path, WordBag())
     judged = Benchmark.load(benchmark, "dev")
     one = replace(judged, queries={"q0": judged.queries["q0"]}, qrels={"q0": {"d0": 1}})
-    with pytest.raises(DataError, match="1 judged queries"):
+    with pytest.raises(DataError, match="1 judged query"):
         learn_fusion(retriever, one)
     strange = replace(judged, qrels={name: {"x": 1} for name in judged.qrels})
-    with pytest.raises(DataError, match="none of the 1 judged documents"):
+    with pytest.raises(DataError, match=r"none of the judged documents \(1\)"):
         learn_fusion(retriever, strange)
     build_index(
         benchmark / "corpus.jsonl", tmp_path / "dense", encoder=WordBag(), settings=IndexSettings(lexical=False)

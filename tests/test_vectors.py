@@ -156,7 +156,7 @@ def test_ivf_never_returns_fillers() -> None:
         ("FLAT", 10**7, None, None),
         ("hnsw", 5, "HNSW16_SQ8", None),
         ("ivf", 5, None, "ivf needs at least 78 passages and the index has 5: exact search is used"),
-        ("ivf", 1000, "IVF25,Flat", "ivf with 25 lists instead of 126: 1000 passages, 39 needed per list"),
+        ("ivf", 1000, "IVF25,Flat", "ivf with 25 lists instead of 126: 1,000 passages, 39 needed per list"),
         ("ivf", 10**6, "IVF4000,Flat", None),
         ("ivfsq", 10**6, "IVF4000,SQ8", None),
         (
