@@ -46,8 +46,8 @@ class EncoderSettings:
         dim: Length of vectors, of a model that was trained for several (Matryoshka): the first numbers of each are
             kept, and brought to unit length under cosine.
         device: auto, cpu, cuda, cuda:N or mps.
-        dtype: auto, float32, bfloat16, float16 or int8; auto is bfloat16 on CUDA and, with OpenVINO, on processors
-            that have it, else float32. int8, with OpenVINO, is of documents: ranges of numbers are taken from some of
+        dtype: auto, float32, bfloat16, float16 or int8; auto is bfloat16 on CUDA devices and, with OpenVINO, on
+            processors that have it, else float32. int8, with OpenVINO, is of documents: ranges of numbers are taken from some of
             the first ones; queries are encoded as under auto.
         calibration: With int8, names what was taken from documents: the same name, on one machine, encodes all the
             same. None: the documents do.
