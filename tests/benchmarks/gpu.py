@@ -7,7 +7,7 @@ It prints one table, in under 8 minutes on one large GPU: each of its three part
 before the first, when its share of --seconds is over. Sides of a part run in turn, in one process, after a warm-up.
 Ratios are medians over rounds of the first side's time to this one's; what is left out, and why, stands below.
 
-Texts are pieces of 20 to 300 words of the running Python's library (their first 60 words beside a query), models the
+Texts are pieces of 20 to 300 words of the running Python's library (their first 30 words beside a query), models the
 default encoder and reranker. Vectors are made up (see scale.py): points around random centres, of which the 100
 nearest of each query are searched, in batches of 256, and one by one. Quality is the least cosine between a text's
 vector and sentence-transformers' in float32, the largest difference of a logit, and recall@10 against exact search on
