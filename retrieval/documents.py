@@ -23,10 +23,11 @@ from retrieval.counts import many
 from retrieval.duplicates import KnownIds, Piece, Repeats
 from retrieval.errors import ConfigError, DataError
 from retrieval.formats import KINDS, STANDARD_INPUT, Columns, kind_of, read_file, shown_file
+from retrieval.grammars import grammar_of, loaded
 from retrieval.lines import COMPRESSIONS, shown
 from retrieval.records import DOCUMENT_FIELDS, Documents, DocumentSettings, RecordReader, from_columns
 from retrieval.rejects import DocumentCounts, ReadingLog, Reject
-from retrieval.suffixes import is_text_name, language_of
+from retrieval.suffixes import is_text_name, language_of, suffix_of
 from retrieval.tree import (
     Found,
     Skipped,
@@ -348,6 +349,8 @@ class DocumentStream:
                 continue
             if result.encoding not in ("utf-8", ""):
                 log.encodings[result.encoding] += 1
+            if (grammar := grammar_of(suffix_of(file.path))) is not None and loaded(grammar) is None:
+                log.uncut.add(grammar.name)
             batch.add(file, result, digest)
             if len(batch.files) >= self._batch_rows or batch.size >= BATCH_BYTES:
                 yield Piece(batch.documents(), number, "", batch.files)

@@ -194,6 +194,7 @@ _GRAMMARS = {
     ".php": Grammar("PHP", "tree_sitter_php", _PHP, entry="language_php", separator="::"),
     ".sh .bash": Grammar("Bash", "tree_sitter_bash", _BASH),
 }
+INSTALL = 'pip install "retrieve-rerank[code]"'
 _BY_SUFFIX = {suffix: grammar for suffixes, grammar in _GRAMMARS.items() for suffix in suffixes.split()}
 
 
@@ -207,7 +208,7 @@ def missing_grammar(suffix: str) -> str | None:
     grammar = grammar_of(suffix)
     if grammar is None or loaded(grammar) is not None:
         return None
-    return f'{grammar.name} (pip install "retrieve-rerank[code]")'
+    return f"{grammar.name} ({INSTALL})"
 
 
 @dataclass(frozen=True, slots=True)

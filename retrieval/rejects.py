@@ -14,6 +14,7 @@ from retrieval.counts import many
 from retrieval.errors import DataError
 from retrieval.files import atomic_write
 from retrieval.formats import shown_file
+from retrieval.grammars import INSTALL
 from retrieval.lines import OTHER_ENCODING, Fault
 
 LISTED = 1000  # rejects held in memory; the file of them has all
@@ -87,6 +88,7 @@ class ReadingLog:
         self.counts = DocumentCounts()
         self.rejects: list[Reject] = []
         self.encodings: Counter[str] = Counter()
+        self.uncut: set[str] = set()  # languages whose grammar is not installed
         self.share = 0.0  # of the bytes of all sources that were read, 0 to 1
         self.stops = on_bad == "fail"  # at the first bad record
         self._silent = silent
@@ -105,7 +107,9 @@ class ReadingLog:
             f"{many(count, 'file is', 'files are')} not UTF-8 and read as {encoding}"
             for encoding, count in sorted(self.encodings.items())
         ]
-        return [*self._notices, *decoded]
+        languages = ", ".join(sorted(self.uncut))
+        uncut = [f"{languages}: files are not cut into functions and classes; {INSTALL}"] if languages else []
+        return [*self._notices, *decoded, *uncut]
 
     def bad(self, source: int, file: str, unit: str, faults: Sequence[Fault], *, repeats: bool = False) -> None:
         """Deals with bad records of one file: lists them, or stops.

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from retrieval import documents as module
 from retrieval.documents import DocumentSettings, DocumentStream, conform, plain, unify
 from retrieval.errors import ConfigError, DataError
+from retrieval.grammars import loaded
 from retrieval.tree import Skipped
 
 SKIP = DocumentSettings(on_bad="skip")
@@ -458,6 +460,24 @@ def test_a_folder_with_a_corpus_file_is_that_file_and_any_other_a_tree(tmp_path)
     assert stream.counts.skipped_files == Counter({"empty": 1})
     assert stream.notices == ["1 file is not UTF-8 and read as cp1252"]
     assert [(r.file, r.reason) for r in stream.rejects] == [(str(tmp_path / "tree/c.md"), "empty")]
+
+
+def test_languages_whose_grammar_is_not_installed_are_told_once(tmp_path, monkeypatch):
+    for name in ("a.go", "b.go", "c.rs", "d.py", "e.txt"):
+        (tmp_path / name).write_text("text\n")
+    stream = DocumentStream([tmp_path])
+    assert sum(batch.num_rows for batch in stream) == 5 and stream.notices == []
+    for grammar in ("tree_sitter_go", "tree_sitter_rust"):
+        monkeypatch.setitem(sys.grammars, module, None)
+    loaded.cache_clear()
+    try:
+        stream = DocumentStream([tmp_path])
+        assert sum(batch.num_rows for batch in stream) == 5
+    finally:
+        loaded.cache_clear()
+    assert stream.notices == [
+        'Go, Rust: files are not cut into functions and classes; pip install "retrieve-rerank[code]"'
+    ]
 
 
 def test_one_text_file_is_one_document(tmp_path):
