@@ -468,7 +468,7 @@ def test_languages_whose_grammar_is_not_installed_are_told_once(tmp_path, monkey
     stream = DocumentStream([tmp_path])
     assert sum(batch.num_rows for batch in stream) == 5 and stream.notices == []
     for grammar in ("tree_sitter_go", "tree_sitter_rust"):
-        monkeypatch.setitem(sys.grammars, module, None)
+        monkeypatch.setitem(sys.modules, grammar, None)
     loaded.cache_clear()
     try:
         stream = DocumentStream([tmp_path])
