@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def _load_tiny() -> Any:
 
 
 _load_tiny()
-sys.path.append(str(Path(__file__).parent))  # worlds.py, under importlib mode
+sys.path.append(str(Path(__file__).parent))  # worlds.py and others, under importlib mode
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +53,15 @@ def shipped(_no_default_reranker: None, tiny: Any, monkeypatch: pytest.MonkeyPat
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Makes tiny random models by name: ``tiny("mean")`` is the folder of one; see tests/tiny.py."""
     return _load_tiny().TinyModels(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Runs commands in processes of their own; see tests/forked.py."""
+    from forked import Processes
+
+    running = Processes(tmp_path_factory.mktemp("processes"))
+    with running.server:
+        yield running
+        assert running.server.stdin
+        running.server.stdin.close()

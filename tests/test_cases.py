@@ -4,7 +4,6 @@ A test is named after its case. The models are random, so what is asked holds fo
 equals a document's text finds it first, with a cosine of 1.
 """
 
-import contextlib
 import csv
 import io
 import json
@@ -17,7 +16,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +25,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from forked import Processes, public_folder
 
 from retrieval import CrossEncoder, DataError, Retriever
 from retrieval.cli import main
@@ -42,7 +41,6 @@ pytestmark = pytest.mark.skipif(
     not CASES.is_dir(), reason="the handed cases (../shared/cases from the repository root) are not here"
 )
 ONE = pytest.approx(1.0, abs=1e-5)
-NOBODY = 65534
 
 
 @pytest.fixture(autouse=True)
@@ -576,99 +574,6 @@ def test_ix17_a_cosine_is_a_cosine(tiny: Any, tmp_path: Path, model: str, kind: 
 
 # The life of an index in processes of its own
 
-_SERVER = """
-import gc, json, os, signal, sys, time
-import faiss, sentence_transformers  # now, so that a child starts at once
-import transformers.models.modernbert.modeling_modernbert
-import retrieval.indexing, retrieval.retriever, retrieval.sentence_model
-from retrieval.cli import main
-
-def names(folder):
-    return list(os.walk(folder))
-
-gc.freeze()  # a child need not collect what it inherits before it ends
-
-for line in sys.stdin:
-    order = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 2)
-        if order["reader"]:
-            os.dup2(os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
-        else:
-            reading, writing = os.pipe()
-            os.close(reading)
-            os.dup2(writing, 1)
-        if order["user"]:
-            os.setgroups([])
-            os.setgid(order["user"])
-            os.setuid(order["user"])
-        os.environ.pop("HOME", None)
-        main(order["arguments"])
-    status, changes, seen = None, order["changes"], names(order["watch"])
-    while changes and status is None:
-        time.sleep(0.001)
-        ended, code = os.waitpid(child, os.WNOHANG)
-        status = code if ended else None
-        if names(order["watch"]) != seen:
-            changes, seen = changes - 1, names(order["watch"])
-    if order["changes"] and status is None:
-        os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1] if status is None else status
-    print(os.waitstatus_to_exitcode(status), flush=True)
-"""
-
-
-class Processes:
-    """Runs the command line in processes of their own, forked from one that has imported everything."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.stdout, self.stderr = "", ""
-        self.server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(
-        self, *arguments: object, user: int = 0, watch: Path | None = None, changes: int = 0, reader: bool = True
-    ) -> int:
-        """Return the exit code, negative for a signal.
-
-        It is killed when files in the folder `watch` came, went or were renamed for the `changes`-th time.
-        Without a `reader` its stdout is a closed pipe.
-        """
-        order = {
-            "arguments": [str(argument) for argument in arguments],
-            "user": user,
-            "watch": str(watch or ""),
-            "changes": changes,
-            "reader": reader,
-            "output": str(self.folder / "output"),
-            "errors": str(self.folder / "errors"),
-        }
-        assert self.server.stdin and self.server.stdout
-        (self.folder / "output").write_text("")
-        self.server.stdin.write(json.dumps(order) + "\n")
-        self.server.stdin.flush()
-        code = int(self.server.stdout.readline())
-        self.stdout = (self.folder / "output").read_text()
-        self.stderr = (self.folder / "errors").read_text()
-        return code
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    running = Processes(tmp_path_factory.mktemp("processes"))
-    with running.server:
-        yield running
-        assert running.server.stdin
-        running.server.stdin.close()
-
 
 def test_ix09_killed_builds(tiny: Any, tmp_path: Path, processes: Processes) -> None:
     for count in (100, 400):
@@ -701,20 +606,6 @@ def test_ix09_killed_builds(tiny: Any, tmp_path: Path, processes: Processes) -> 
         assert set(tree(path)) == {"manifest.json", *(file.path for file in Manifest.read(path).files())}
     assert sorted(path.name for path in work.iterdir()) == ["fresh", "idx"]
     assert "--overwrite" in refused(*command, index)
-
-
-@contextlib.contextmanager
-def public_folder() -> Iterator[tuple[Path, int]]:
-    """A folder of an ordinary user's, and that user; tmp_path is closed to others."""
-    user = NOBODY if os.getuid() == 0 else 0
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if user:
-            os.chown(folder, user, user)
-        yield folder, user
-        for path in folder.rglob("*"):
-            if path.is_dir():
-                path.chmod(0o755)
 
 
 def test_ix14_read_only_places(tiny: Any, processes: Processes) -> None:
