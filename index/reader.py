@@ -27,6 +27,7 @@ from retrieval.index.segment import Raw, Rows, Segment, merged
 from retrieval.index.vectors import checked, exact_scores
 from retrieval.ranking import Candidate, Span, best_passages, ordered
 from retrieval.terms import TERMS_VERSION, QueryTerms
+from retrieval.units import UNIT_FIELDS
 
 _OPEN_TRIES = 20  # a writer may commit, and remove what is no longer listed, while a reader opens
 _QUERIES_AT_ONCE = 256
@@ -38,10 +39,13 @@ _EXACT_BELOW = 0.2  # share of rows that pass a filter below which an approximat
 _POOL = 100  # documents of each side whose scores are mixed; more if more are asked for
 _MIXED = ("dense_score", "lexical_score", "named")
 _SPANS = 3  # further passages of a hit's document
+_SPAN = ("start", "end", "text", *(field.name for field in UNIT_FIELDS))
 
 _FILTERS_KEPT = 8  # masks of filters, a byte a passage each
 
 Group = Literal["document", "passage"]
+Asked = np.ndarray | Sequence[str]
+"""A query's vector (dim,) float32, or its terms."""
 
 
 class Index:
@@ -194,13 +198,7 @@ class Index:
         """
         queries = checked(queries, self.dim, what="query vectors")
         allowed = self._allowed(where)
-        found = self._by_vectors(queries, k, allowed, group)
-        if group == "passage":
-            return found
-        return [
-            self._spanned(some, allowed, functools.partial(self._dense_scores, query))
-            for query, some in zip(queries, found, strict=True)
-        ]
+        return self._by_vectors(queries, k, allowed, group)
 
     def search_lexical(
         self,
@@ -223,15 +221,7 @@ class Index:
             DataError: A predicate that does not fit the columns.
         """
         allowed = self._allowed(where)
-        results = []
-        for query in queries:
-            scores = self._keywords.scores(query)
-            found = self._by_terms(scores, k, allowed, group)
-            if group == "document":
-                holding = scores > 0 if allowed is None else allowed & (scores > 0)
-                found = self._spanned(found, holding, scores.__getitem__)
-            results.append(found)
-        return results
+        return [self._by_terms(self._keywords.scores(query), k, allowed, group) for query in queries]
 
     def search_hybrid(
         self,
@@ -262,13 +252,7 @@ class Index:
         """
         queries = checked(queries, self.dim, what="query vectors")
         allowed, fusion = self._allowed(where), fusion or self.fusion
-        results = []
-        for query, pool in zip(queries, self._pools(queries, terms, k, allowed, group), strict=True):
-            found = ordered_by(fusion, pool, group)[:k]
-            if group == "document":
-                found = self._spanned(found, allowed, functools.partial(self._dense_scores, query))
-            results.append(found)
-        return results
+        return [ordered_by(fusion, pool, group)[:k] for pool in self._pools(queries, terms, k, allowed, group)]
 
     def pools(
         self,
@@ -351,30 +335,49 @@ class Index:
                 return found[:k]
             fetch *= 4
 
-    def _spanned(
-        self, found: Sequence[Candidate], allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
-    ) -> list[Candidate]:
-        """Add each document's next best passages; `score` gives numbers (n,) for global rows (n,)."""
-        if self.manifest.passages == self.manifest.documents:
-            return list(found)  # a passage each
-        others = [self._others(one) for one in found]
-        if allowed is not None:
-            others = [rows[allowed[rows]] for rows in others]
-        empty = np.empty(0, np.int64)
-        scores = score(np.concatenate([empty, *others])) if any(map(len, others)) else empty
-        ends = np.cumsum([0, *map(len, others)])
-        return [
-            replace(one, spans=self._spans(rows, scores[start:end])) if len(rows) else one
-            for one, rows, start, end in zip(found, others, ends[:-1], ends[1:], strict=True)
-        ]
+    def spans(
+        self, found: Sequence[Sequence[Candidate]], asked: Sequence[Asked], *, where: Where | None = None
+    ) -> list[list[tuple[Span, ...]]]:
+        """Find the next best passages of documents that a search found (see `Hit.spans`).
 
-    def _spans(self, rows: np.ndarray, scores: np.ndarray) -> tuple[Span, ...]:
-        """Of a document's passages, global rows (n,) with scores (n,), tell the best."""
-        spans = []
-        for at in np.argsort(-scores, kind="stable")[:_SPANS].tolist():
-            segment, local = self.rows.locate(int(rows[at]))
-            start, end = segment.cells(local, ("start", "end"))
-            spans.append(Span(start=start, end=end, score=float(scores[at])))
+        Args:
+            found: For each query candidates, each the best passage of its document.
+            asked: What the passages of each query are scored by; of terms they hold one at least.
+            where: The predicate of the search.
+
+        Returns:
+            For each candidate at most three, best first.
+        """
+        if self.manifest.passages == self.manifest.documents:
+            return [[() for _ in some] for some in found]  # a passage each
+        allowed = self._allowed(where)
+        return [self._spans_of(some, by, allowed) if some else [] for some, by in zip(found, asked, strict=True)]
+
+    def _spans_of(self, found: Sequence[Candidate], asked: Asked, allowed: np.ndarray | None) -> list[tuple[Span, ...]]:
+        if isinstance(asked, np.ndarray):
+            return [self._spans(one, allowed, functools.partial(self._dense_scores, asked)) for one in found]
+        scores = self._keywords.scores(asked)
+        holding = scores > 0 if allowed is None else allowed & (scores > 0)
+        return [self._spans(one, holding, scores.__getitem__) for one in found]
+
+    def _spans(
+        self, best: Candidate, allowed: np.ndarray | None, score: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[Span, ...]:
+        """Tell the next best passages of a document; `score` gives numbers (n,) for global rows (n,)."""
+        rows = self._others(best)
+        if allowed is not None:
+            rows = rows[allowed[rows]]
+        scores = score(rows)
+        seen, spans = {self.passage(best.row).get("section")}, []
+        for at in np.argsort(-scores, kind="stable").tolist():
+            passage = self.passage(int(rows[at]))
+            section = passage.get("section")
+            if section and section in seen:
+                continue
+            seen.add(section)
+            spans.append(Span(score=float(scores[at]), **{name: passage[name] for name in _SPAN if name in passage}))
+            if len(spans) == _SPANS:
+                break
         return tuple(spans)
 
     def _others(self, candidate: Candidate) -> np.ndarray:

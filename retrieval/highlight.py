@@ -36,8 +36,8 @@ def highlights(query: str, hits: Sequence[Hit], encoder: Encoder | None) -> list
             weighted as in BM25 among the pieces.
 
     Returns:
-        For each hit characters of its text, and the score of this piece; None where the query or the text is blank, or
-        where no piece holds any of the query's terms.
+        For each hit its best piece, `start` and `end` in characters of the document's text, as those of the hit; None
+        where the query or the text is blank, or where no piece holds any of the query's terms.
     """
     cut = [[] if is_blank(query) else pieces(hit.text, code=_is_code(hit)) for hit in hits]
     texts = [hit.text[start:end] for hit, spans in zip(hits, cut, strict=True) for start, end in spans]
@@ -47,16 +47,28 @@ def highlights(query: str, hits: Sequence[Hit], encoder: Encoder | None) -> list
     least = 0.0 if encoder is None else -math.inf
     found: list[Span | None] = []
     first = 0
-    for spans in cut:
+    for hit, spans in zip(hits, cut, strict=True):
         mine = scores[first : first + len(spans)]
         first += len(spans)
         best = int(np.argmax(mine)) if spans else -1
-        found.append(
-            Span(start=spans[best][0], end=spans[best][1], score=float(mine[best]))
-            if spans and mine[best] > least
-            else None
-        )
+        found.append(_span(hit, *spans[best], float(mine[best])) if spans and mine[best] > least else None)
     return found
+
+
+def _span(hit: Hit, start: int, end: int, score: float) -> Span:
+    """Say where in its document a piece stands, of which start and end are characters of the hit's text."""
+    text = hit.text[start:end]
+    line = None if hit.start_line is None else hit.start_line + hit.text.count("\n", 0, start)
+    return Span(
+        start=hit.start + start,
+        end=hit.start + end,
+        score=score,
+        text=text,
+        section=hit.section,
+        kind=hit.kind,
+        start_line=line,
+        end_line=None if line is None else line + text.count("\n"),
+    )
 
 
 def pieces(text: str, *, code: bool) -> list[tuple[int, int]]:

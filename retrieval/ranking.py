@@ -15,11 +15,27 @@ from typing import Protocol, TypeVar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """A further passage of a hit's document: its characters in the document's text, and its score."""
+    """A stretch of a document's text: a further passage of a hit's document, or the part of a hit to highlight.
+
+    Attributes:
+        start: Where it starts in the document's text, in characters, as the `start` of a hit.
+        end: Where it ends.
+        score: How well it answers the query, by vectors or by terms; a reranker has no part in it.
+        text: The stretch itself, `end - start` characters.
+        section: The part of the document that it is of, as in a hit; so is the rest.
+        kind: What that part is.
+        start_line: The file's line on which it starts, from 1.
+        end_line: The line on which it ends.
+    """
 
     start: int
     end: int
     score: float
+    text: str = ""
+    section: str | None = None
+    kind: str | None = None
+    start_line: int | None = None
+    end_line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +54,18 @@ class Hit:
         rerank_probability: Its sigmoid, or None.
         title: The document's title, or "".
         text: The best passage (the whole text of a document that fits the encoder).
-        start: Where the passage starts in the document's text, in characters.
-        end: Where it ends.
+        start: Where the passage starts in the document's text, in characters. That of notebooks, HTML and PDF is made
+            when they are read, and no call returns it: there `start` and `end` say no more than the order of passages.
+        end: Where it ends; `text` is `end - start` characters.
         passage: The passage's number within its document, from 0.
         section: The part of the document that the passage is of, such as `DataFrame.merge` or `Guide > Install`; ""
             where it has no name, None for a document without parts.
         kind: What that part is: function, method, class, section, cell, page, code, text; or None.
         start_line: The file's line on which the passage starts, from 1; None where the text is not the file's own.
         end_line: The line on which it ends.
-        spans: The document's next best passages, at most three: by their scores by vectors, or by terms where only
-            these were asked.
+        spans: The document's next best passages, at most three, of other sections than this one where it has a name,
+            and of each named section one. Their scores are the first stage's, by vectors, or by terms where these weigh
+            more or alone were asked; a reranker does not read them. Empty where each passage is a hit by itself.
         metadata: The document's further columns.
     """
 
@@ -109,7 +127,6 @@ class Candidate:
     dense_score: float | None = None
     lexical_score: float | None = None
     named: float = 0.0  # the share of the query's rare names that it holds
-    spans: Sequence[Span] = ()
 
 
 class _Scored(Protocol):

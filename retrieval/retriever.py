@@ -16,7 +16,7 @@ from retrieval.counts import many
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, IndexMismatchError
 from retrieval.highlight import highlights
-from retrieval.index.reader import Group, Index, Pool
+from retrieval.index.reader import Asked, Group, Index, Pool
 from retrieval.matching import (
     Encoder,
     Reranker,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _QUERIES_AT_ONCE = 256
+
+_First = tuple[Sequence[Candidate], Asked]  # what the first stage found, and what its hits' spans are scored by
 
 Mode = Literal["auto", "dense", "lexical", "hybrid"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -274,9 +276,12 @@ class Retriever:
         results: list[list[Hit]] = []
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             some = queries[start : start + _QUERIES_AT_ONCE]
-            found = self._found(some, depth, settled, where, group)
+            first = self._found(some, depth, settled, where, group)
+            found = [self._hits(candidates) for candidates, _ in first]
             if reranker is not None and not isinstance(some, np.ndarray):
                 found = [hits[:k] for hits in self._reranked(reranker, some, found)]
+            if group == "document":
+                found = self._spanned(found, first, where)
             results += found
         if not isinstance(queries, np.ndarray):
             names = names or [str(number) for number in range(1, len(queries) + 1)]
@@ -329,7 +334,7 @@ class Retriever:
                 all hits in one go.
 
         Returns:
-            For each hit start and end in characters of its text, and the score; None where nothing fits.
+            For each hit the place of the piece in its document, its text and its score; None where nothing fits.
 
         Raises:
             ConfigError: A mode that there is not, or that does not fit the index.
@@ -359,26 +364,31 @@ class Retriever:
 
     def _found(
         self, queries: Sequence[str] | np.ndarray, k: int, mode: Mode, where: Where | None, group: Group
-    ) -> list[list[Hit]]:
-        """Ask the first stage; queries without content have no hits."""
+    ) -> list[_First]:
+        """Ask the first stage; queries without content find nothing."""
         if isinstance(queries, np.ndarray):
-            return [self._hits(some) for some in self.index.search(queries, k, where=where, group=group)]
+            return list(zip(self.index.search(queries, k, where=where, group=group), queries, strict=True))
         asked = [position for position, text in enumerate(queries) if not is_blank(text)]
-        found: list[list[Hit]] = [[] for _ in queries]
+        found: list[_First] = [((), ()) for _ in queries]
         if not asked:
             return found
         texts = [queries[position] for position in asked]
         words = [] if mode == "dense" else [query_terms(text) for text in texts]
+        by: list[Asked] = [one.terms for one in words]
         if mode == "lexical":
             candidates = self.index.search_lexical([one.terms for one in words], k, where=where, group=group)
         else:
             vectors = self._comparable(self.encoder.encode_queries(texts))
             if mode == "dense":
+                by = list(vectors)
                 candidates = self.index.search(vectors, k, where=where, group=group)
             else:
+                if (weight := self.index.fusion.weight) <= 0.5:
+                    pairs = zip(words, vectors, strict=True)
+                    by = [one.terms if one.is_name and weight else vector for one, vector in pairs]
                 candidates = self.index.search_hybrid(vectors, words, k, where=where, group=group)
-        for position, some in zip(asked, candidates, strict=True):
-            found[position] = self._hits(some)
+        for position, some, its in zip(asked, candidates, by, strict=True):
+            found[position] = some, its
         return found
 
     def _comparable(self, vectors: np.ndarray) -> np.ndarray:
@@ -413,6 +423,7 @@ class Retriever:
             yield [replace(hit, rank=rank) for rank, hit in enumerate(again, 1)]
 
     def _hits(self, candidates: Sequence[Candidate]) -> list[Hit]:
+        """Read what was found; its further passages follow when it is settled which hits are returned."""
         return [
             Hit(
                 rank=rank,
@@ -421,11 +432,22 @@ class Retriever:
                 retrieval_score=one.score,
                 dense_score=one.dense_score,
                 lexical_score=one.lexical_score,
-                spans=one.spans,
                 metadata=self.index.metadata(one.row),
                 **self.index.passage(one.row),
             )
             for rank, one in enumerate(candidates, 1)
+        ]
+
+    def _spanned(self, found: Sequence[Sequence[Hit]], first: Sequence[_First], where: Where | None) -> list[list[Hit]]:
+        """Add their further passages to the hits that are returned of what the first stage found."""
+        kept = []
+        for hits, (candidates, _) in zip(found, first, strict=True):
+            known = {one.doc_id: one for one in candidates}
+            kept.append([known[hit.doc_id] for hit in hits])
+        spans = self.index.spans(kept, [asked for _, asked in first], where=where)
+        return [
+            [replace(hit, spans=some) for hit, some in zip(hits, its, strict=True)]
+            for hits, its in zip(found, spans, strict=True)
         ]
 
 

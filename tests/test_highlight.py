@@ -40,7 +40,9 @@ def hit(text: str, kind: str | None = None) -> Hit:
 
 def shown(query: str, *hits: Hit, encoder: Any = None) -> list[str | None]:
     spans = highlights(query, hits, encoder)
-    return [None if span is None else one.text[span.start : span.end] for one, span in zip(hits, spans, strict=True)]
+    found = [None if span is None else one.text[span.start : span.end] for one, span in zip(hits, spans, strict=True)]
+    assert found == [None if span is None else span.text for span in spans]  # these hits start where their documents do
+    return found
 
 
 def test_the_best_sentence_by_terms() -> None:
@@ -71,6 +73,27 @@ def test_the_best_lines_of_code() -> None:
     assert shown("json dump", hit(CODE, "code")) == [expected]
     assert shown("json dump", hit(CODE)) == [expected]  # nobody says that it is code, and it looks like it
     assert shown("read", hit(CODE, "function")) == [CODE[: CODE.index("\n\n")]]
+
+
+def test_a_highlight_counts_characters_and_lines_of_the_document_as_the_hit_does() -> None:
+    document = "# one\n# two\n" + CODE
+    one = Hit(
+        doc_id="d",
+        rank=1,
+        score=1.0,
+        retrieval_score=1.0,
+        text=CODE,
+        start=len(document) - len(CODE),
+        end=len(document),
+        section="io",
+        kind="code",
+        start_line=3,
+        end_line=9,
+    )
+    (span,) = highlights("json dump", [one], None)
+    assert span is not None and span.text.startswith("def save") and document[span.start : span.end] == span.text
+    assert (span.section, span.kind, span.start_line, span.end_line) == ("io", "code", 9, 11)
+    assert document.split("\n")[span.start_line - 1 : span.end_line] == span.text.split("\n")  # type: ignore[operator]
 
 
 def test_vectors_find_the_sentence_that_is_the_query(tiny: Any) -> None:
