@@ -7,12 +7,16 @@ import json
 import re
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from retrieval.counts import many
+from retrieval.highlight import highlights
 from retrieval.ranking import Hit, Span
 from retrieval.units import CODE_KINDS
 
@@ -24,6 +28,7 @@ _SNIPPET = 240  # characters of a passage in a table
 _CODE_LINES = 8  # of a passage that is code
 _WIDTH = 100  # characters of a line of it
 _INDENT = " " * 13
+_EVERY = 30.0  # seconds between lines that say how things stand
 _ON, _OFF = "\x0e", "\x0f"  # begin and end of what is in bold, while lines are wrapped
 
 
@@ -37,18 +42,22 @@ def hits_table(
 ) -> Iterator[str]:
     """Yield the lines that show the hits of one query to a person; re-ordered ones with where they came from.
 
-    `spans` are what to show in bold of each hit's text.
+    Of a long passage the beginning is shown, or the part that `spans` say, in bold; without these the part that holds
+    most of the query's terms. The document's next best passages follow, a line each.
     """
     if name is not None:
         yield click.style(f"{name}: {_line(query)}", bold=True)
     if not hits:
         yield "no hits"
-    for hit, span in zip(hits, spans or [None] * len(hits), strict=True):
+    for hit, span in zip(hits, highlights(query, hits, None) if spans is None else spans, strict=True):
         title = f"  {_line(hit.title)}" if hit.title else ""
         before = click.style(f"  [{_first_stage(hit)}]", dim=True) if hit.rerank_score is not None else ""
         yield f"{hit.rank:>3}  {hit.score:.4f}  {click.style(_place(hit), fg='cyan')}{title}{before}"
-        bold = range(0) if span is None else range(span.start, span.end)
-        yield from _code(hit.text, bold) if hit.kind in CODE_KINDS else _prose(hit.text, bold)
+        best = range(0) if span is None else range(span.start - hit.start, span.end - hit.start)
+        shown = _code if hit.kind in CODE_KINDS else _prose
+        yield from shown(hit.text, best, bold=spans is not None)
+        for other in hit.spans:
+            yield _INDENT + click.style(_also(other), dim=True)
 
 
 def _place(hit: Hit) -> str:
@@ -57,12 +66,20 @@ def _place(hit: Hit) -> str:
     return _line(hit.doc_id) + lines
 
 
-def _prose(text: str, bold: range) -> Iterator[str]:
-    """The beginning of a text, or from what is in bold on, where that comes later."""
-    first = bold.start if bold and bold.stop > _SNIPPET else 0
-    parts = [_line(text[first : bold.start]), _line(text[max(first, bold.start) : bold.stop]), _line(text[bold.stop :])]
-    marked = parts[2] if not bold else " ".join(filter(None, (parts[0], f"{_ON}{parts[1]}{_OFF}", parts[2])))
-    wrapped = textwrap.wrap(_shortened("…" * bool(first) + marked), width=_WIDTH - len(_INDENT))
+def _also(span: Span) -> str:
+    """One line that says what else of a document was found: the lines, the name or else the beginning."""
+    lines = "" if span.start_line is None else f"lines {span.start_line}-{span.end_line}  "
+    return _shortened(f"also {lines}{_line(span.section or span.text)}", _WIDTH)
+
+
+def _prose(text: str, best: range, *, bold: bool) -> Iterator[str]:
+    """The beginning of a text, or from its best part on, where that comes later."""
+    first = best.start if best and best.stop > _SNIPPET else 0
+    parts = [_line(text[first : best.start]), _line(text[max(first, best.start) : best.stop]), _line(text[best.stop :])]
+    if bold and best:
+        parts[1] = f"{_ON}{parts[1]}{_OFF}"
+    marked = " ".join(filter(None, parts))
+    wrapped = textwrap.wrap(_shortened("…" * bool(first) + marked, _SNIPPET), width=_WIDTH - len(_INDENT))
     inside = False
     for line in wrapped:
         shown = ""
@@ -74,11 +91,11 @@ def _prose(text: str, bold: range) -> Iterator[str]:
         yield _INDENT + shown
 
 
-def _code(text: str, bold: range) -> Iterator[str]:
-    """The first lines of code, and those in bold, blank ones left out, as they are indented among each other."""
+def _code(text: str, best: range, *, bold: bool) -> Iterator[str]:
+    """The first lines of code, or the first and the best, without blank ones, as they are indented among each other."""
     lines, start = [], 0
     for line in text.split("\n"):
-        inside = max(start, bold.start) < min(start + len(line), bold.stop)
+        inside = max(start, best.start) < min(start + len(line), best.stop)
         if line.strip():
             lines.append((line.expandtabs(4).rstrip(), inside))
         start += len(line) + 1
@@ -94,7 +111,7 @@ def _code(text: str, bold: range) -> Iterator[str]:
         before = number
         line = "".join(c if c.isprintable() else " " for c in line)
         line = line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
-        yield _INDENT + (click.style(line, bold=True) if lines[number][1] else line)
+        yield _INDENT + (click.style(line, bold=True) if bold and lines[number][1] else line)
     if before < len(lines) - 1:
         yield f"{_INDENT}…"
 
@@ -107,11 +124,14 @@ def _first_stage(hit: Hit) -> str:
 def hits_json(
     query_id: str, query: str | None, hits: Sequence[Hit], *, spans: Sequence[Span | None] | None = None
 ) -> str:
-    """Return the hits of one query as one line of JSON, with `spans`, if given, as `highlight` of each."""
+    """Return the hits of one query as one line of JSON, with `spans`, if given, as `highlight` of each.
+
+    All `start` and `end` are characters of the document's text.
+    """
     shown = [hit.to_dict() for hit in hits]
     if spans is not None:
         for one, span in zip(shown, spans, strict=True):
-            one["highlight"] = None if span is None else [span.start, span.end]
+            one["highlight"] = None if span is None else asdict(span)
     body = {"query_id": query_id, "query": query, "hits": shown}
     return json.dumps(body, ensure_ascii=False, allow_nan=False)
 
@@ -121,8 +141,8 @@ def _line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SNIPPET else text[: _SNIPPET - 1].rstrip() + "…"
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def report(done: str, result: BuildReport) -> None:
@@ -185,10 +205,43 @@ def mined(result: MiningReport) -> None:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[Progress], None] | None]:
-    """Show how a build goes, with rate and time left, where stderr is a terminal."""
+def _told(state: Callable[[], str]) -> Iterator[None]:
+    """Say how things stand twice a minute, for a log; `state` is asked each time."""
+    over, started = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(_EVERY):
+            say(f"{state()} after {time.monotonic() - started:.0f} s")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[Progress], None]]:
+    """Show how a build goes, with rate and time left; a line now and then if stderr is no terminal."""
+    stage, started = "loading", 0.0
+
+    def staged(now: Progress) -> str:
+        nonlocal stage, started
+        started = started or time.monotonic()
+        seconds = time.monotonic() - started
+        rate = (now.documents - now.kept) / seconds if seconds > 0 else 0.0
+        stage = "finishing" if now.stage == "commit" else f"{many(now.documents, 'document')}, {_rate(rate)}/s"
+        return stage
+
     if not sys.stderr.isatty():
-        yield None
+
+        def note(now: Progress) -> None:
+            staged(now)
+
+        with _told(lambda: stage):
+            yield note
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -196,26 +249,21 @@ def progress() -> Iterator[Callable[[Progress], None] | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("loading", total=None)
-        started: list[float] = []
+        task = bar.add_task(stage, total=None)
 
         def show(now: Progress) -> None:
-            if not started:
-                started.append(bar.get_time())
-            seconds = bar.get_time() - started[0]
-            rate = (now.documents - now.kept) / seconds if seconds > 0 else 0.0
-            stage = "finishing" if now.stage == "commit" else f"{now.documents:,} documents, {_rate(rate)}/s"
             total = None if now.share is None else 1.0
-            bar.update(task, description=stage, total=total, completed=now.share or 0.0)
+            bar.update(task, description=staged(now), total=total, completed=now.share or 0.0)
 
         yield show
 
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show a sign of life while something of unknown length is done, where stderr is a terminal."""
+    """Show a sign of life while something of unknown length is done; a line now and then if stderr is no terminal."""
     if not sys.stderr.isatty():
-        yield
+        with _told(lambda: f"{what} ..."):
+            yield
         return
     from rich.console import Console
 
@@ -224,10 +272,17 @@ def waiting(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show how many of a known number are done, where stderr is a terminal."""
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of a known number are done; a line now and then if stderr is no terminal."""
     if not sys.stderr.isatty():
-        yield None
+        share = 0.0
+
+        def count(done: int, total: int) -> None:
+            nonlocal share
+            share = done / total
+
+        with _told(lambda: f"{what}: {100 * share:.0f} %"):
+            yield count
         return
     from rich.console import Console
     from rich.progress import Progress as Bar

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 
 import click
 
@@ -19,9 +20,9 @@ def shown(**fields: object) -> list[str]:
 
 def highlighted(text: str, part: str, **fields: object) -> tuple[list[str], str]:
     """The lines with `part` of the text highlighted, and what is in bold in them, a line of it each."""
-    start = text.index(part)
+    start = 1000 + text.index(part)
     span = Span(start=start, end=start + len(part), score=1.0)
-    _, *lines = hits_table("query", [a_hit(text=text, **fields)], spans=[span])
+    _, *lines = hits_table("query", [a_hit(text=text, start=1000, **fields)], spans=[span])
     bold = re.findall(r"\x1b\[1m(.*?)\x1b\[0m", "\n".join(lines))
     return [click.unstyle(line).strip() for line in lines], "\n".join(bold)
 
@@ -79,6 +80,43 @@ def test_highlighted_lines_of_code_are_shown_below_the_signature() -> None:
     assert lines[:2] == ["def f(self):", "x0 = 0"] and bold.strip() == "x0 = 0"
 
 
+def found(query: str, text: str, **fields: object) -> list[str]:
+    """The lines below the hit's first, without any highlight; nothing in them is bold."""
+    _, *lines = hits_table(query, [a_hit(text=text, **fields)])
+    assert "\x1b[1m" not in "\n".join(lines)
+    return [click.unstyle(line).strip() for line in lines]
+
+
+def test_a_long_passage_is_shown_from_the_sentence_that_holds_the_querys_terms() -> None:
+    text = "Nothing of interest is said here. " * 20 + "The moon pulls the water. " + "And so it goes on. " * 20
+    for start in (0, 500):
+        lines = found("moon and water", text, start=start)
+        assert lines[0].startswith("…The moon pulls the water. And so") and lines[-1].endswith("…")
+    early = text[text.index("The moon") - 34 :]
+    assert found("moon and water", early)[0].startswith("Nothing of interest is said here. The moon pulls")
+    for query in ("zebra", ""):  # vectors have no text
+        assert found(query, text)[0].startswith("Nothing of interest")
+
+
+def test_long_code_is_shown_from_the_lines_that_hold_the_querys_terms_below_its_first() -> None:
+    text = "\n".join(["def f(self):", *(f"    x{n} = {n}" for n in range(30)), "", "    return moon(water)"])
+    assert found("moon water", text, kind="function") == ["def f(self):", "…", "return moon(water)"]
+    assert found("f", text, kind="function")[:3] == ["def f(self):", "x0 = 0", "x1 = 1"]
+
+
+def test_further_passages_are_named_below_a_hit_a_line_each() -> None:
+    spans = [
+        Span(start=0, end=9, score=0.4, text="def init():\n", section="KMeans.init", start_line=12, end_line=14),
+        Span(start=10, end=19, score=0.3, text="A sentence\nof \x1b[31m two lines. " * 9, section=""),
+        Span(start=20, end=29, score=0.2, text="x", section="Guide > Install"),
+    ]
+    lines = shown(text="one", spans=spans)
+    assert lines[2] == "             also lines 12-14  KMeans.init"
+    assert lines[3].startswith("             also A sentence of  [31m two lines. A sentence") and lines[3].endswith("…")
+    assert len(lines[3]) <= 13 + 100
+    assert lines[4:] == ["             also Guide > Install"]
+
+
 def test_json_has_highlights_where_they_were_asked_for() -> None:
     hits = [a_hit(text="one. two."), a_hit(text="")]
     plain, asked = (
@@ -86,4 +124,4 @@ def test_json_has_highlights_where_they_were_asked_for() -> None:
         for spans in (None, [Span(start=5, end=9, score=1.0), None])
     )
     assert all("highlight" not in hit for hit in plain)
-    assert [hit["highlight"] for hit in asked] == [[5, 9], None]
+    assert [hit["highlight"] for hit in asked] == [asdict(Span(start=5, end=9, score=1.0)), None]

@@ -56,7 +56,8 @@ _MANY = 20  # queries whose re-ordering takes a CPU about a minute
 @click.option(
     "--highlight",
     is_flag=True,
-    help="Show each hit's best sentence, or lines of code, in bold; in JSON as highlight: [start, end].",
+    help="Show each hit's best sentence, or lines of code, in bold; in JSON as highlight, an object like those of "
+    "spans. All start and end in JSON are characters of the document's text, not of the hit's.",
 )
 @click.option("--model", help="Encoder, where the index's own moved, or for an index of ready-made vectors.")
 @reranker_options("auto")
@@ -227,7 +228,7 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     retrieve rerank corpus.jsonl bm25.run --queries queries.tsv --output reranked.run
     retrieve rerank my-index bm25.run --queries queries.tsv --reranker ./my-reranker --output reranked.run
     """
-    from retrieval.console import say
+    from retrieval.console import say, waiting
     from retrieval.mixture import MIXTURE_FILE
     from retrieval.models import DEFAULT_RERANKER, resolve
     from retrieval.queries import read_queries
@@ -249,7 +250,8 @@ def rerank_command(corpus: str, run: str, queries: str, output: str, **options: 
     if reranker.mixture.weight:
         shares = f"{reranker.mixture.weight:.2f} first stage and {1 - reranker.mixture.weight:.2f} reranker"
         say(f"note: scores mix {shares}, as the model's {MIXTURE_FILE} says")
-    results = rerank_run(first, texts_of_queries, texts, reranker, depth=options["depth"])
+    with waiting("re-ordering"):
+        results = rerank_run(first, texts_of_queries, texts, reranker, depth=options["depth"])
     write_run(output, results, options["run_tag"])
     cut = {name: count for name, count in reranker.notices.items() if count}
     counts = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in sorted(cut.items()))
