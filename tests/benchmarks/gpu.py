@@ -11,8 +11,9 @@ Texts are pieces of 20 to 300 words of the running Python's library (their first
 default encoder and reranker. Vectors are made up (see scale.py): points around random centres, of which the 100
 nearest of each query are searched, in batches of 256, and one by one. Quality is the least cosine between a text's
 vector and sentence-transformers' in float32, the 95th percentile of differences of logits (ours reads the few pairs in
-windows that theirs cuts), and recall@10 against exact search on the CPU in float16. CAGRA, which only builds of FAISS with cuVS have, is measured here and used nowhere else: it needs
-all rows on the GPU, and where they are, exact search has them too.
+windows that theirs cuts), and recall@10 against exact search on the CPU in float16. CAGRA, which only builds of FAISS
+with cuVS have, is measured here and used nowhere else: it needs all rows on the GPU, and where they are, exact search
+has them too.
 """
 
 import argparse
