@@ -251,11 +251,11 @@ def _search_judge(options: Mapping[str, Any], learned: Sequence[Example]) -> Ite
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[float], None] | None]:
+def _progress() -> Iterator[Callable[[float], None]]:
     from retrieval.console import counting
 
     with counting("training") as show:
-        yield None if show is None else lambda share: show(round(1000 * share), 1000)
+        yield lambda share: show(round(1000 * share), 1000)
 
 
 def _say(report: TrainingReport) -> None:

@@ -120,7 +120,7 @@ def _stages() -> Iterator[Callable[[str, float | None], None]]:
 
     told: list[str] = []
     with ExitStack() as bar:
-        show: list[Callable[[int, int], None] | None] = []
+        show: list[Callable[[int, int], None]] = []
 
         def tell(stage: str, share: float | None) -> None:
             if stage not in told[-1:]:
@@ -131,8 +131,7 @@ def _stages() -> Iterator[Callable[[str, float | None], None]]:
             if share is not None:
                 if not show:
                     show.append(bar.enter_context(counting("in all of this step")))
-                if show[0] is not None:
-                    show[0](round(1000 * share), 1000)
+                show[0](round(1000 * share), 1000)
 
         yield tell
 
