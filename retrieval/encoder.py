@@ -47,8 +47,8 @@ class EncoderSettings:
             kept, and brought to unit length under cosine.
         device: auto, cpu, cuda, cuda:N or mps.
         dtype: auto, float32, bfloat16, float16 or int8; auto is bfloat16 on CUDA devices and, with OpenVINO, on
-            processors that have it, else float32. int8, with OpenVINO, is of documents: ranges of numbers are taken from some of
-            the first ones; queries are encoded as under auto.
+            processors that have it, else float32. int8, with OpenVINO, is of documents: ranges of numbers are taken
+            from some of the first ones; queries are encoded as under auto.
         calibration: With int8, names what was taken from documents: the same name, on one machine, encodes all the
             same. None: the documents do.
         runtime: auto, torch or openvino; auto is openvino on a CPU, where it is installed, for models of 16 MiB and
