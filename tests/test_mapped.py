@@ -177,5 +177,7 @@ def test_a_passage_that_counts_beyond_its_document_is_told(path: Path) -> None:
     for number in (6, 10**9, -1):
         damaged[at : at + 4] = number.to_bytes(4, "little", signed=True)
         name.write_bytes(damaged)
+        index, query = Index.open(path), unit(6)[5:]
+        found = index.search(query, 3)
         with pytest.raises(IndexFormatError, match=r"documents\.arrow is damaged"):
-            Index.open(path).search(unit(6)[5:], 3)
+            index.spans(found, list(query))
