@@ -153,7 +153,8 @@ def _check_order(corpus: Sequence[str], index: str) -> None:
     if taken and not is_index(index) and (is_index(corpus[0]) or not (first.exists() or corpus[0] == "-")):
         right = shlex.join([*corpus[1:], index, corpus[0]])
         what = "an index" if is_index(corpus[0]) else "not there"
-        raise click.UsageError(f"{first} is {what}, {last} is no index; INDEX comes last: retrieve build-index {right}")
+        command = click.get_current_context().info_name
+        raise click.UsageError(f"{first} is {what}, {last} is no index; INDEX comes last: retrieve {command} {right}")
 
 
 def _report(done: str, result: Any, as_json: bool) -> None:
@@ -202,6 +203,7 @@ def add_command(corpus: Sequence[str], index: str, as_json: bool, **options: Any
     from retrieval.encoder import EncoderSettings
     from retrieval.indexing import add_documents, preview_sync, sync_documents
 
+    _check_order(corpus, index)
     sync = options["sync"]
     if not sync and (others := set_by_user("dry_run", "max_deletes")):
         raise click.UsageError(f"only with --sync: {', '.join(others)}")
