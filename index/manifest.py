@@ -173,6 +173,7 @@ class Manifest:
             "a document has a passage or more": bool(self.documents) == bool(rows) and self.documents <= rows,
             "empty documents are some of the documents": self.empty <= self.documents,
             "approximate.segments are the first segments": covered == ids[: len(covered)],
+            f"generation and dim are at most {_MOST}": max(self.generation, self.dim) <= _MOST,
             f"approximate.parameters are from 1 to {_MOST}": all(1 <= value <= _MOST for value in parameters),
         }
         for rule, kept in rules.items():

@@ -524,6 +524,8 @@ class Index:
             facts["fusion"] = ", ".join(f"{name} {value}" for name, value in asdict(self.fusion).items())
         facts |= {f"encoder {name}": value for name, value in (encoder or {}).items() if name != "name"}
         facts |= {f"text {name}": value for name, value in manifest.text.items()}
+        if manifest.trees:
+            facts["folders"] = "; ".join(f"{tree.name}, {tree.patterns}" for tree in manifest.trees)
         facts["files"] = "all hashes right" if verified else "sizes right; --verify reads and hashes all"
         return facts
 

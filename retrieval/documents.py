@@ -39,7 +39,7 @@ from retrieval.tree import (
     text_of,
     walk,
 )
-from retrieval.units import DIGEST, UNITS, UNITS_TYPE, TreeEntry, units_column
+from retrieval.units import DIGEST, UNITS, UNITS_TYPE, TreeEntry, matched, units_column
 
 __all__ = [
     "DocumentCounts",
@@ -99,15 +99,30 @@ def _source(given: str | Path) -> _Source:
     return _Source(name, name, "file")
 
 
-def _with_tree(source: _Source, settings: DocumentSettings, known: Sequence[TreeEntry]) -> _Source:
-    """Says how the files of a folder are chosen: as the settings say, or else as they were in `known`."""
-    if source.kind != "tree":
-        return source
-    name = Path(os.path.realpath(source.path)).name
-    tree = TreeEntry(name=name, include=list(settings.include), exclude=list(settings.exclude))
+def _with_trees(
+    sources: Sequence[_Source], settings: DocumentSettings, known: Sequence[TreeEntry], *, moved: bool
+) -> list[_Source]:
+    """Says how the files of folders are chosen: as the settings say, or else as they were in `known`."""
+    places = {source: Path(os.path.realpath(source.path)) for source in sources if source.kind == "tree"}
+    trees = [
+        TreeEntry(
+            name=place.name,
+            key=hashlib.sha256(os.fsencode(place)).hexdigest()[:16],
+            include=list(settings.include),
+            exclude=list(settings.exclude),
+        )
+        for place in places.values()
+    ]
     if not settings.include and not settings.exclude:
-        tree = next((one for one in known if one.name == name), tree)
-    return replace(source, tree=tree)
+        before = matched(trees, known, moved=moved)
+        if moved and len(trees) == len(known) == 1:
+            before = list(known)  # it may have another name now
+        trees = [
+            tree if one is None else replace(tree, include=one.include, exclude=one.exclude)
+            for tree, one in zip(trees, before, strict=True)
+        ]
+    by_source = dict(zip(places, trees, strict=True))
+    return [replace(source, tree=by_source.get(source)) for source in sources]
 
 
 def _wishes(tree: TreeEntry) -> Wishes:
@@ -125,7 +140,8 @@ class DocumentStream:
         sources: at least one.
         settings: how they are read.
         batch_rows: documents a batch, at most.
-        trees: how folders were read before; one of the same name is read so again, where `settings` has no patterns.
+        trees: how folders were read before; they are read so again, where `settings` has no patterns.
+        moved: whether a folder may lie elsewhere now, and be known by its name.
 
     Raises:
         DataError: a source does not exist or is of no known kind.
@@ -139,15 +155,17 @@ class DocumentStream:
         *,
         batch_rows: int = 1024,
         trees: Sequence[TreeEntry] | None = None,
+        moved: bool = False,
     ) -> None:
         self.settings = settings
         self._batch_rows = batch_rows
-        self._sources = [_with_tree(_source(source), settings, trees or ()) for source in sources]
+        self._sources = _with_trees([_source(source) for source in sources], settings, trees or (), moved=moved)
         self._known = KnownIds()
         self._log = ReadingLog(settings.on_bad)
         self._input_read = False
         self._sizes = [0] * len(self._sources)  # bytes
         self._digests: Mapping[str, str] = {}
+        self._chosen_anew = False
         self.unchanged: set[str] = set()  # ids of files that were left out as `leave_out` says
         if not self._sources:
             raise ConfigError("no corpus given; expected files, folders or -")
@@ -202,11 +220,13 @@ class DocumentStream:
         """How the folders among the sources are read."""
         return [source.tree for source in self._sources if source.tree is not None]
 
-    def leave_out(self, digests: Mapping[str, str]) -> set[str]:
-        """Makes the stream pass over files that have not changed, without taking their text out.
+    def leave_out(self, digests: Mapping[str, str], *, chosen_anew: bool = False) -> set[str]:
+        """Makes the stream pass over files that have not changed.
 
         Args:
             digests: SHA-256, in hexadecimal digits, by doc_id.
+            chosen_anew: whether files are chosen by other patterns than those of `digests` were: then the texts of
+                all are looked at, for one may have been wanted though it is generated.
 
         Returns:
             Those ids that no file has any more; reading may tell that others are no documents now.
@@ -225,7 +245,7 @@ class DocumentStream:
                 f"no file of {names} is in the index; give the folders that it was made of, "
                 "or rebuild it with `retrieve build-index --overwrite` if none of their files is left"
             )
-        self._digests = digests
+        self._digests, self._chosen_anew = digests, chosen_anew
         return gone
 
     def fingerprint(self) -> str | None:
@@ -339,13 +359,17 @@ class DocumentStream:
             if isinstance(data, Skipped):
                 log.skipped(data.path, data.reason)
                 continue
-            digest = digest_of(data)
-            if self._digests.get(file.doc_id) == digest:
-                self.unchanged.add(file.doc_id)
+            digest = digest_of(data) if source.tree else None  # a file that was given by itself is of no folder
+            same = digest is not None and self._digests.get(file.doc_id) == digest
+            if same and not self._chosen_anew:
+                self._unchanged(file.doc_id)
                 continue
             result = text_of(file.path, data, wanted=file.wanted, units=True)
             if isinstance(result, Skipped):
                 log.skipped(result.path, result.reason)
+                continue
+            if same:
+                self._unchanged(file.doc_id)
                 continue
             if result.encoding not in ("utf-8", ""):
                 log.encodings[result.encoding] += 1
@@ -357,6 +381,11 @@ class DocumentStream:
                 batch = _TreeBatch()
         if batch.files:
             yield Piece(batch.documents(), number, "", batch.files)
+
+    def _unchanged(self, doc_id: str) -> None:
+        if doc_id in self.unchanged:
+            raise in_two_folders(doc_id)
+        self.unchanged.add(doc_id)
 
     def _files(self, source: _Source) -> list[Found]:
         """Lists the files of a source that would be read.
@@ -376,6 +405,11 @@ class DocumentStream:
         return [Found(source.path, path.name, status.st_size, status.st_mtime_ns, wanted=True)]
 
 
+def in_two_folders(doc_id: str) -> DataError:
+    """Says that an id is not one document's."""
+    return DataError(f"id {doc_id!r} is in two of the folders; index them by their common parent")
+
+
 class _TreeBatch:
     """Files that become one batch; a file's own name is the title, since it often says what the file is about."""
 
@@ -384,9 +418,9 @@ class _TreeBatch:
         self.size = 0  # characters
         self._ids: list[str] = []
         self._texts: list[TextFile] = []
-        self._digests: list[str] = []
+        self._digests: list[str | None] = []
 
-    def add(self, file: Found, text: TextFile, digest: str) -> None:
+    def add(self, file: Found, text: TextFile, digest: str | None) -> None:
         self.files.append(file.path)
         self.size += len(text.text)
         self._ids.append(file.doc_id)

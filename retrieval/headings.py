@@ -22,7 +22,8 @@ _ENTRY = r"^{}[ \t]*[:=][ \t]*((?:\"\"\"[\s\S]*?\"\"\"|.*)(?:\n[ \t]+\S.*)*)"  #
 _TITLE, _DESCRIPTION = (re.compile(_ENTRY.format(name), re.MULTILINE) for name in ("title", "description"))
 _TABLE = re.compile(r"^\[", re.MULTILINE)  # of TOML: what follows is of something else
 _QUOTED = re.compile(r"""(["']{3}|["'])(.*)\1\s*(?:#.*)?""")
-_BLOCK = re.compile(r"^[>|][-+\d]*\s|\s#.*")  # a sign of YAML's for a text of several lines, a remark
+_NOTHING = ("~", "null", "Null", "NULL")
+_BLOCK = re.compile(r"^ [>|][-+\d]*\s|\s#.*")  # a sign of YAML's for a text of several lines, a remark
 _TEMPLATE = re.compile(r"\{[{%]|<%")
 _TARGET = re.compile(r"\.\. _.*:[ \t]*|<a (?:name|id)=[^>]*>(?:</a>)?[ \t]*")  # links that point at a heading
 _WORD = re.compile(r"\w")
@@ -63,8 +64,11 @@ def front_matter(text: str) -> FrontMatter | None:
 def _value(written: str) -> str:
     """Return a value of YAML or TOML without quotes and remarks, on one line."""
     line = " ".join(written.split())
-    quoted = _QUOTED.fullmatch(line)
-    return quoted[2].replace('\\"', '"').replace("''", "'") if quoted else _BLOCK.sub("", f"{line} ").strip()
+    if quoted := _QUOTED.fullmatch(line):
+        return quoted[2].replace('\\"', '"').replace("''", "'")
+    value = _BLOCK.sub("", f" {line} ").strip()
+    unsaid = value in _NOTHING or value.startswith(("*", "&", "!", "[", "{"))  # what only YAML can tell
+    return "" if unsaid else value
 
 
 def as_title(text: str) -> str:

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from retrieval.balance import SAMPLE, SampledPassage, untuned_fusion
 from retrieval.chunking import PassageVectors
-from retrieval.documents import DocumentSettings, DocumentStream
+from retrieval.counts import many
+from retrieval.documents import DocumentSettings, DocumentStream, in_two_folders
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.hybrid import Fusion
@@ -31,7 +32,7 @@ from retrieval.index.vectors import WantedDtype
 from retrieval.lines import shown
 from retrieval.matching import Encoder, load_encoder, require_same_model
 from retrieval.passages import EncodedPassages, PassageSource, ReadyPassages, as_rows, cut_parts
-from retrieval.units import DIGEST, is_own
+from retrieval.units import DIGEST, TreeEntry, is_own, matched
 from retrieval.vectorfile import VectorFile
 from retrieval.workers import Behind, Part, ahead, check_workers, passages_of
 
@@ -264,8 +265,12 @@ def add_documents(
                 stream.also_known(batch["doc_id"])
         outdated = writer.kept_ids if upsert else None
         if (known := writer.spec.trees) is not None:
-            names = {tree.name for tree in stream.trees}
-            writer.set_trees([tree for tree in known if tree.name not in names] + stream.trees)
+            before = matched(stream.trees, known, moved=False)
+            for tree, one in zip(stream.trees, before, strict=True):
+                if one is not None and tree.patterns != one.patterns:
+                    name = shown(tree.name)
+                    writer.notices.append(f"--sync will choose files of {name} by {one.patterns}, as before")
+            writer.set_trees(known + [tree for tree, one in zip(stream.trees, before, strict=True) if one is None])
         return _fill(writer, stream, source, workers=workers, rejects=rejects, progress=progress, outdated=outdated)
 
 
@@ -297,7 +302,7 @@ def sync_documents(
             ones are remembered.
         encoding: See there.
         max_deletes: Documents that may be deleted. None: half of those that came from folders, and none where these
-            are not, by their names, the folders that the index was made of.
+            are not the folders that the index was made of, by their places or their names.
         workers: See there.
         rejects: See there.
         progress: See there.
@@ -314,15 +319,18 @@ def sync_documents(
     manifest = Manifest.read(path)
     source = _encoded(manifest, path, model, encoder, encoding)
     check_workers(source, workers)
-    stream = DocumentStream(_sources(trees), documents, trees=manifest.trees)
+    stream = DocumentStream(_sources(trees), documents, trees=manifest.trees, moved=True)
     if rejects is not None:
         stream.check_apart(rejects)
     gone: set[str] = set()
     with _changing(path, manifest, _joint(stream.fingerprint(), "sync")) as writer:
         digests = _split_by_origin(writer.present, stream)
-        before = writer.present.manifest
-        if too_many := _too_many_deletes(before, stream, len(stream.leave_out(digests)), len(digests), max_deletes):
+        known = writer.present.manifest.trees
+        notices = _other_trees(stream, known)
+        gone_at_once = stream.leave_out(digests, chosen_anew=bool(notices))
+        if too_many := _too_many_deletes(known, stream, len(gone_at_once), len(digests), max_deletes):
             raise ConfigError(too_many)  # before anything is encoded
+        writer.notices += notices
         writer.set_trees(stream.trees)
 
         def outdated() -> Iterator[pa.Array]:
@@ -331,9 +339,9 @@ def sync_documents(
                 fresh.update(ids.to_pylist())
                 yield ids
             if twice := fresh & stream.unchanged:
-                raise DataError(f"id {min(twice)!r} is in two of the folders; index them by their common parent")
+                raise in_two_folders(min(twice))
             gone.update(digests.keys() - fresh - stream.unchanged)
-            if too_many := _too_many_deletes(before, stream, len(gone), len(digests), max_deletes):
+            if too_many := _too_many_deletes(known, stream, len(gone), len(digests), max_deletes):
                 raise ConfigError(too_many)
             yield pa.array(sorted(gone), pa.string())
 
@@ -351,6 +359,7 @@ class SyncPreview:
         changed: Would be replaced.
         vanished: Would be deleted.
         unchanged: How many would stay as they are.
+        notices: What is other than at the last time: folders, patterns.
         refusal: Why it would not be done, or None.
     """
 
@@ -358,6 +367,7 @@ class SyncPreview:
     changed: list[str]
     vanished: list[str]
     unchanged: int
+    notices: list[str]
     refusal: str | None
 
 
@@ -382,36 +392,54 @@ def preview_sync(
         IndexFormatError: No index at `path`, or a damaged one.
     """
     index = Index.open(Path(path).expanduser())
-    stream = DocumentStream(_sources(trees), documents, trees=index.manifest.trees)
+    stream = DocumentStream(_sources(trees), documents, trees=index.manifest.trees, moved=True)
     digests = _split_by_origin(index, stream)
-    stream.leave_out(digests)
+    notices = _other_trees(stream, index.manifest.trees)
+    stream.leave_out(digests, chosen_anew=bool(notices))
     fresh = {doc_id for batch in stream for doc_id in batch["doc_id"].to_pylist()}
+    if twice := fresh & stream.unchanged:
+        raise in_two_folders(min(twice))
     vanished = digests.keys() - fresh - stream.unchanged
     return SyncPreview(
         new=sorted(fresh - digests.keys()),
         changed=sorted(fresh & digests.keys()),
         vanished=sorted(vanished),
         unchanged=len(stream.unchanged),
-        refusal=_too_many_deletes(index.manifest, stream, len(vanished), len(digests), max_deletes),
+        notices=notices,
+        refusal=_too_many_deletes(index.manifest.trees, stream, len(vanished), len(digests), max_deletes),
     )
 
 
 def _too_many_deletes(
-    manifest: Manifest, stream: DocumentStream, count: int, total: int, most: int | None
+    known: list[TreeEntry] | None, stream: DocumentStream, count: int, total: int, most: int | None
 ) -> str | None:
     """Say why so many of all documents that came from folders should not be deleted, if that is so."""
-    now = {tree.name for tree in stream.trees}
-    before = now if manifest.trees is None else {tree.name for tree in manifest.trees}
-    if count <= (most if most is not None else total // 2 if now == before else 0):
+    same = known is not None and len(known) == len(stream.trees) and None not in matched(stream.trees, known)
+    if count <= (most if most is not None else total // 2 if same else 0):
         return None
-    would = f"{count:,} of {total:,} documents would be deleted, since no file of {_listed(now)} is theirs"
-    if most is None and now != before:
-        return f"{would}; the index was made of {_listed(before)}: give all of them, or --max-deletes {count}"
-    return f"{would}; if they are to go, say --max-deletes {count} (--dry-run lists them)"
+    would = f"{many(count, 'document')} of {total:,} would be deleted: no file of {_listed(stream.trees)} is theirs"
+    if most is not None or same:
+        return f"{would}; if they are to go, say --max-deletes {count} (--dry-run lists them)"
+    made = f"was made of {_listed(known)}" if known is not None else "does not say which folders it was made of"
+    return f"{would}; the index {made}: give all of them, or --max-deletes {count} (--dry-run lists what would go)"
 
 
-def _listed(names: Iterable[str]) -> str:
-    return " and ".join(sorted(map(shown, names))) or "no folder"
+def _other_trees(stream: DocumentStream, known: list[TreeEntry] | None) -> list[str]:
+    """Say what is new about the folders that files come from, and about how they are chosen."""
+    if known is None:
+        return ["the index does not say which folders it was made of; from now on it does"]
+    found = []
+    before = matched(stream.trees, known)
+    if None in before or len(known) != len(stream.trees):
+        found.append(f"the index was made of {_listed(known)}; given now: {_listed(stream.trees)}")
+    for tree, one in zip(stream.trees, before, strict=True):
+        if one is not None and tree.patterns != one.patterns:
+            found.append(f"files of {shown(tree.name)} are chosen by {tree.patterns}; before: {one.patterns}")
+    return found
+
+
+def _listed(trees: Sequence[TreeEntry]) -> str:
+    return " and ".join(sorted(shown(tree.name) for tree in trees)) or "no folder"
 
 
 def _split_by_origin(index: Index, stream: DocumentStream) -> dict[str, str]:

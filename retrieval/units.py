@@ -53,11 +53,41 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """A folder whose files are documents: its own name, and the patterns by which they were chosen."""
+    """A folder whose files are documents, and the patterns by which they were chosen.
+
+    Attributes:
+        name: Its own name, without the folders above it.
+        key: Of its place: the beginning of the SHA-256 of its path, by which it is known as long as it is not moved.
+        include: As in `DocumentSettings`, like the rest.
+        exclude: See there.
+    """
 
     name: str
+    key: str
     include: list[str]
     exclude: list[str]
+
+    @property
+    def patterns(self) -> str:
+        """As options of the command line."""
+        named = [("--include", one) for one in self.include] + [("--exclude", one) for one in self.exclude]
+        return " ".join(f"{option} {pattern!r}" for option, pattern in named) or "no patterns"
+
+
+def matched(trees: Sequence[TreeEntry], known: Sequence[TreeEntry], *, moved: bool = True) -> list[TreeEntry | None]:
+    """Find each folder among those known: by its place.
+
+    Where folders may have `moved`, also by their names, if only one of either side has that.
+    """
+    found = {number: one for number, tree in enumerate(trees) for one in known if one.key == tree.key}
+    rest = [number for number in range(len(trees)) if number not in found]
+    others = [one for one in known if one not in found.values()]
+    for number in rest if moved else ():
+        twins = [other for other in rest if trees[other].name == trees[number].name]
+        named = [one for one in others if one.name == trees[number].name]
+        if len(twins) == len(named) == 1:
+            found[number] = named[0]
+    return [found.get(number) for number in range(len(trees))]
 
 
 def units_column(units: Sequence[Sequence[Unit] | None]) -> pa.Array:

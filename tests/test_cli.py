@@ -281,8 +281,8 @@ def test_arguments_that_changed_places(index: Path, corpus: Path, tmp_path: Path
         assert f"{new} is not there, {last} is no index; INDEX comes last: retrieve build-index {last} {new}\n" in told
         told = run("build-index", index, corpus, last, code=2).stderr
         assert f"{index} is an index, {last} is no index; INDEX comes last: retrieve build-index {corpus}" in told
-    told = run("add", index, corpus, code=2).stderr
-    assert f"INDEX comes last: retrieve add {corpus} {index}\n" in told
+    told = run("add", "--upsert", index, corpus, code=2).stderr
+    assert f"INDEX comes last: retrieve add [OPTIONS] {corpus} {index}\n" in told
     assert "no such file or folder" in fails("build-index", tmp_path / "typo", new)
     assert "holds other files and is no index" in fails("build-index", corpus, tree)
     assert "holds other files and is no index" in fails("build-index", "-", tree)

@@ -34,7 +34,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     set_fusion(path, Fusion(weight=0.3))
     manifest = Manifest.read(path)
     encoder = {"name": "some model", "sha256": "0" * 64}
-    replace(manifest, encoder=encoder, trees=[TreeEntry(name="src", include=["*.py"], exclude=[])]).write(path)
+    replace(manifest, encoder=encoder, trees=[TreeEntry(name="src", key="0", include=["*.py"], exclude=[])]).write(path)
     return path
 
 
@@ -220,7 +220,7 @@ def test_no_manifest_at_all(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_remembered(path: Path, body: Any) -> None:
-    tree = TreeEntry(name="caf\udce9", include=[], exclude=[])  # as Python has a Latin-1 name
+    tree = TreeEntry(name="caf\udce9", key="0", include=[], exclude=[])  # as Python has a Latin-1 name
     replace(Manifest.read(path), trees=[tree]).write(path)
     assert Manifest.read(path).trees == [tree]
 

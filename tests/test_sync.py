@@ -29,7 +29,6 @@ from retrieval.chunking import PassageVectors
 from retrieval.cli import main
 from retrieval.index.manifest import Manifest
 from retrieval.index.reader import Index
-from retrieval.units import TreeEntry
 
 
 class Counting:
@@ -166,10 +165,18 @@ def test_a_sync_that_would_delete_too_much_is_refused_before_anything_is_encoded
     (tree / "sub0/new.md").write_text("# New\n")
     encoder.texts.clear()
     cases = (
-        (tree / "sub0", {}, r"13 of 14 .*no file of sub0 .*made of other and tree: give all of them, or .* 13$"),
-        (tree, {}, "1 of 14 .*made of other and tree"),
-        ([tree, other], {"documents": DocumentSettings(exclude=("sub*/",))}, r"12 of 14 .* --max-deletes 12 .*dry-run"),
-        ([tree, other], {"documents": DocumentSettings(exclude=("sub0/",)), "max_deletes": 3}, "4 of 14 "),
+        (
+            tree / "sub0",
+            {},
+            r"13 documents of 14 .*no file of sub0 .*made of other and tree: give all of them, or --max-deletes 13 ",
+        ),
+        (tree, {}, "1 document of 14 .*made of other and tree"),
+        (
+            [tree, other],
+            {"documents": DocumentSettings(exclude=("sub*/",))},
+            r"12 documents of 14 .* --max-deletes 12 .*dry-run",
+        ),
+        ([tree, other], {"documents": DocumentSettings(exclude=("sub0/",)), "max_deletes": 3}, "4 documents of 14 "),
     )
     for folders, options, why in cases:
         preview = preview_sync(folders, index, **options)  # type: ignore[arg-type]
@@ -186,7 +193,7 @@ def test_what_only_reading_shows_to_be_gone_counts_too(tree: Path, tmp_path: Pat
     build_index(tree, tmp_path / "index", encoder=encoder)
     for path in tree.glob("sub*/*"):
         path.write_bytes(b"\0")
-    with pytest.raises(ConfigError, match="12 of 13 documents would be deleted"):
+    with pytest.raises(ConfigError, match="12 documents of 13 would be deleted"):
         sync_documents(tree, tmp_path / "index", encoder=encoder)
     assert Manifest.read(tmp_path / "index").generation == 1
 
@@ -216,9 +223,83 @@ def test_an_index_that_knows_no_folders_can_be_synced(tree: Path, tmp_path: Path
     build_index(tree, tmp_path / "index", encoder=encoder)
     replace(Manifest.read(tmp_path / "index"), trees=None).write(tmp_path / "index")  # as an earlier release made it
     (tree / "sub0/f00.ini").unlink()
-    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    with pytest.raises(ConfigError, match=r"does not say which folders it was made of: give all .* --max-deletes 1 "):
+        sync_documents(tree, tmp_path / "index", encoder=encoder)
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder, max_deletes=1)
     assert (report.vanished, report.unchanged) == (1, 12)
-    assert Manifest.read(tmp_path / "index").trees == [TreeEntry(name="tree", include=[], exclude=[])]
+    assert any("from now on it does" in notice for notice in report.notices)
+    (known,) = Manifest.read(tmp_path / "index").trees or []
+    assert (known.name, known.include, known.exclude) == ("tree", [], [])
+
+
+def test_a_file_that_was_given_by_itself_stays(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    (tmp_path / "note.md").write_text("by itself")
+    build_index([tree, tmp_path / "note.md"], tmp_path / "index", encoder=encoder)
+    report = sync_documents(tree, tmp_path / "index", encoder=encoder)
+    assert (report.unchanged, report.vanished, report.index_documents) == (13, 0, 14)
+
+
+def test_folders_of_one_name_are_told_apart_by_their_places(tmp_path: Path, encoder: Any) -> None:
+    first, second, index = tmp_path / "x/src", tmp_path / "y/src", tmp_path / "index"
+    for folder, names in ((first, "abcde"), (second, "pq")):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / f"{name}.md").write_text(f"text {name}")
+    build_index(first, index, encoder=encoder, documents=DocumentSettings(exclude=("e.md",)))
+    add_documents(second, index, encoder=encoder, documents=DocumentSettings(exclude=("a.md", "q.md")))
+    preview = preview_sync([second, first], index)
+    assert (preview.new, preview.vanished, preview.notices, preview.refusal) == ([], [], [], None)
+    with pytest.raises(ConfigError, match=r"1 document of 5 .*made of src and src: give all"):
+        sync_documents(first, index, encoder=encoder)
+    shutil.copytree(tmp_path / "x", tmp_path / "moved/x")  # now nothing tells them apart
+    shutil.copytree(tmp_path / "y", tmp_path / "moved/y")
+    preview = preview_sync([tmp_path / "moved/x/src", tmp_path / "moved/y/src"], index)
+    assert preview.new == ["e.md", "q.md"] and "given now: src and src" in preview.notices[0]
+
+
+def test_a_folder_that_moved_or_has_another_name_is_read_as_before(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    index = tmp_path / "index"
+    build_index(tree, index, encoder=encoder, documents=DocumentSettings(exclude=("*.md",)))
+    moved = tree.rename(tmp_path / "elsewhere")
+    (moved / "sub0/f00.ini").unlink()
+    preview = preview_sync(moved, index)
+    assert (preview.new, preview.vanished) == ([], ["sub0/f00.ini"])
+    assert preview.refusal is not None and "made of tree: give all" in preview.refusal
+    assert preview.notices == ["the index was made of tree; given now: elsewhere"]
+    (tmp_path / "deep").mkdir()
+    moved = moved.rename(tmp_path / "deep/tree")
+    preview = preview_sync(moved, index)
+    assert (preview.new, preview.vanished, preview.refusal, preview.notices) == ([], ["sub0/f00.ini"], None, [])
+
+
+def test_what_other_patterns_change_is_said(tree: Path, tmp_path: Path, encoder: Any) -> None:
+    index = tmp_path / "index"
+    (tree / "made.ini").write_text("# @generated\nvalue = 1\n")
+    wanted = DocumentSettings(include=("made.ini",), exclude=("sub0/",))
+    build_index(tree, index, encoder=encoder, documents=wanted)
+    other = DocumentSettings(exclude=("guide.md",))
+    said = "files of tree are chosen by --exclude 'guide.md'; before: --include 'made.ini' --exclude 'sub0/'"
+    assert preview_sync(tree, index, documents=other).notices == [said]
+    report = sync_documents(tree, index, encoder=encoder, documents=other)
+    assert said in report.notices and (report.documents, report.vanished) == (4, 2)  # made.ini is generated
+    (tree / "guide.md").write_text("# Another\n")
+    report = add_documents(tree, index, encoder=encoder, upsert=True, documents=wanted)
+    assert "--sync will choose files of tree by --exclude 'guide.md', as before" in report.notices
+
+
+def test_an_id_in_two_folders_is_refused_before_and_after(tmp_path: Path, encoder: Any) -> None:
+    folders, index = [tmp_path / "p", tmp_path / "q"], tmp_path / "index"
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "a.md").write_text("a")
+    (folders[1] / "c.md").write_text("c")
+    build_index(folders, index, encoder=encoder)
+    for text in ("other", "a"):  # other bytes, and the same
+        (folders[1] / "a.md").write_text(text)
+        with pytest.raises(DataError, match=r"id 'a\.md' is in two of the folders"):
+            preview_sync(folders, index)
+        with pytest.raises(DataError, match=r"id 'a\.md' is in two of the folders"):
+            sync_documents(folders, index, encoder=encoder)
 
 
 def test_documents_from_elsewhere_stay(tree: Path, others: Path, tmp_path: Path, encoder: Any) -> None:

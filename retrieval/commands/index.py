@@ -153,7 +153,9 @@ def _check_order(corpus: Sequence[str], index: str) -> None:
     if taken and not is_index(index) and (is_index(corpus[0]) or not (first.exists() or corpus[0] == "-")):
         right = shlex.join([*corpus[1:], index, corpus[0]])
         what = "an index" if is_index(corpus[0]) else "not there"
-        command = click.get_current_context().info_name
+        context = click.get_current_context()
+        options = [one.name for one in context.command.params if isinstance(one, click.Option) and one.name]
+        command = f"{context.info_name} [OPTIONS]" if set_by_user(*options) else context.info_name
         raise click.UsageError(f"{first} is {what}, {last} is no index; INDEX comes last: retrieve {command} {right}")
 
 
@@ -241,6 +243,8 @@ def _preview(found: SyncPreview, as_json: bool) -> None:
         for doc_id in () if as_json else doc_ids:
             click.echo(f"{kind} {shown(doc_id, len(doc_id))}")
     say(f"files: {found.unchanged:,} unchanged, {', '.join(f'{len(ids):,} {kind}' for kind, ids in kinds.items())}")
+    for notice in found.notices:
+        say(notice)
     if found.refusal:
         say(f"this would be refused: {found.refusal}")
     say("nothing was changed")
