@@ -38,7 +38,8 @@ _RUN_TERMS = 2**19  # occurrences counted at once, in some 50 MB
 _BATCH_TERMS = 2**14  # of a record batch on disk
 _BATCH_BYTES = 2**22
 _MERGED_AT_ONCE = 2**15  # terms of all runs together
-_RARE = 10  # rows: as many as a user looks through
+RARE = 10
+"""Rows that hold or define a name that is rare: as many as a user looks through."""
 
 _RUN = pa.schema(
     [
@@ -316,7 +317,7 @@ class Keywords:
             rows: (n,) int64.
         """
         found = [self._find(name)[0] for name in dict.fromkeys(names)]
-        rare = [held for held in found if 0 < len(held) <= _RARE]
+        rare = [held for held in found if 0 < len(held) <= RARE]
         return np.mean([np.isin(rows, held) for held in rare], axis=0) if rare else np.zeros(len(rows))
 
     def _find(self, term: str) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from retrieval.filters import Where, passing
 from retrieval.hybrid import Fusion
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.gpu import GpuLists, GpuRows, on_gpus
-from retrieval.index.lexical import Keywords, Postings, best_rows
+from retrieval.index.lexical import RARE, Keywords, Postings, best_rows
 from retrieval.index.manifest import Manifest, unreadable
 from retrieval.index.mapped import sound
 from retrieval.index.segment import Raw, Rows, Segment, merged
@@ -280,8 +280,11 @@ class Index:
         for query, near, asked in zip(queries, by_vectors, terms, strict=True):
             scores = self._keywords.scores(asked.terms)
             pool = {one.row: one for one in [*near, *self._by_terms(scores, depth, allowed, group)]}
+            defining = self._defining(asked.defined, allowed)
+            pool |= {row: self._candidate(0.0, row) for row in defining.tolist() if row not in pool}
             rows = np.array(sorted(pool), np.int64)
-            found = (self._dense_scores(query, rows), scores[rows], self._keywords.named(asked.names, rows))
+            named = self._keywords.named(asked.names, rows) + 2 * np.isin(rows, defining)
+            found = (self._dense_scores(query, rows), scores[rows], named)
             columns = (part.tolist() for part in (rows, *found))
             yield Pool(
                 candidates=[
@@ -290,6 +293,17 @@ class Index:
                 ],
                 is_name=asked.is_name,
             )
+
+    def _defining(self, names: Sequence[str], allowed: np.ndarray | None) -> np.ndarray:
+        """Return the rows that define a name which few rows define, (n,) int64."""
+        found = [np.empty(0, np.int64)]
+        for name in names:
+            rows = [s.defining(name) + start for s, start in zip(self.rows.segments, self.rows.starts, strict=False)]
+            some = np.concatenate([found[0], *rows])
+            some = some if allowed is None else some[allowed[some]]
+            if len(some) <= RARE:
+                found.append(some)
+        return np.unique(np.concatenate(found))
 
     def _by_vectors(
         self, queries: np.ndarray, k: int, allowed: np.ndarray | None, group: Group

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retrieval.columns import as_python, conform, plain
 from retrieval.errors import IndexFormatError
@@ -21,7 +22,7 @@ from retrieval.files import sync_parents, writing
 from retrieval.index.manifest import FileEntry, SegmentEntry
 from retrieval.index.mapped import checked_column, damaged, map_batches, sound
 from retrieval.index.vectors import FlatVectors, VectorDtype, write_vectors
-from retrieval.units import DIGEST, is_own
+from retrieval.units import CODE_KINDS, DIGEST, is_own
 
 PASSAGE_FIELDS = (pa.field("passage", pa.int32()), pa.field("start", pa.int64()), pa.field("end", pa.int64()))
 _OWN_TYPES = (
@@ -201,6 +202,22 @@ class Segment:
             return [as_python(self._array(name, index)[place]) for name in names]
         except (pa.ArrowException, ValueError) as error:
             raise damaged(self._path) from error
+
+    def defining(self, name: str) -> np.ndarray:
+        """Return the rows with which a function or class of this name begins, be it within another, (n,) int64.
+
+        Raises:
+            IndexFormatError: The file is damaged.
+        """
+        rows = [np.empty(0, np.int64)]
+        for index, start in enumerate(self._starts[:-1] if "section" in self._own else ()):
+            with sound(self._path):
+                section = self._array("section", index)
+                same = pc.or_kleene(pc.equal(section, name), pc.ends_with(section, f".{name}"))
+                rows.append(np.flatnonzero(np.from_dlpack(pc.fill_null(same, False).cast(pa.uint8()))) + start)
+        found = np.concatenate(rows)
+        first = [row for row in found.tolist() if row - 1 not in found or self.cells(row, ("passage",)) == [0]]
+        return np.array([row for row in first if self.cells(row, ("kind",))[0] in CODE_KINDS], np.int64)
 
     def damaged(self) -> IndexFormatError:
         """Say that what the documents' file says cannot be."""

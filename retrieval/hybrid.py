@@ -24,8 +24,9 @@ comes before nearly all that does not hold them, and the order among such passag
 class Fusion:
     """The score of a passage is weight * its keyword score + (1 - weight) * its dense score, each standardised.
 
-    An encoder knows few names. So a query that is a name weighs keywords by `LOOKUP` at least, and passages that hold
-    the rare names of a longer query gain `NAMED`; but a weight of 0 is for vectors alone.
+    An encoder knows few names. So a query that is a name weighs keywords by `LOOKUP` at least, passages that hold the
+    rare names of a longer query gain `NAMED`, and the passage with which a name's definition begins gains twice that;
+    but a weight of 0 is for vectors alone.
 
     Attributes:
         weight: Of the keyword side, 0 to 1.
@@ -50,7 +51,8 @@ class Fusion:
         Args:
             dense: (n,) scores by vectors.
             lexical: (n,) scores by terms.
-            named: (n,) shares, 0 to 1, of the query's rare names that each holds; None: it has none.
+            named: (n,) shares, 0 to 1, of the query's rare names that each holds, and 2 more where one is defined;
+                None: it has no names.
             is_name: Whether the query is a name and nothing else.
 
         Returns:

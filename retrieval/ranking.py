@@ -126,7 +126,7 @@ class Candidate:
     row: int
     dense_score: float | None = None
     lexical_score: float | None = None
-    named: float = 0.0  # the share of the query's rare names that it holds
+    named: float = 0.0  # the share of the query's rare names that it holds, and 2 more if it defines one
 
 
 class _Scored(Protocol):

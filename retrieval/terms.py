@@ -48,6 +48,9 @@ _GRAMMAR = (
     "no not of on or s she should so such t than that the their then there these they this to was we were what when "
     "where which who why will with would you your"
 )
+_DEFINITION = re.compile(
+    r"\s*(?:(?:class|def|function|func|fn|struct|interface|enum|trait|type|method)\s+)?(\w+(?:\.\w+)*)(?:\(\))?\s*"
+)
 _STOP_WORDS = frozenset(_GRAMMAR.split())
 
 
@@ -57,7 +60,7 @@ def terms(text: str) -> list[str]:
     Args:
         text: Any text.
     """
-    return [term for found in _by_word(text) for term in found]
+    return [term for found in _by_word(_words(text)) for term in found]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,28 +70,38 @@ class QueryTerms:
     Attributes:
         terms: As `terms` gives them.
         names: Of identifiers, the wholes: `getUserId`, as one term.
+        defined: What something may be called that the query asks for, as it was written: its identifiers, and the word
+            that it is, be it after `class`, `def` and the like.
         is_name: Whether the query is nothing but one word, identifier, path or the like, without a blank. Who writes
             that wants to see where it stands.
     """
 
     terms: list[str]
     names: list[str]
+    defined: list[str]
     is_name: bool
 
 
 def query_terms(query: str) -> QueryTerms:
     """Return the terms of a query, and which of them are names."""
-    words = _by_word(query)
-    unspaced = _HAS_UNSPACED.search(query) is not None
+    words = _words(query)
+    found = _by_word(words)
+    names = {word: some[0] for word, some in zip(words, found, strict=True) if len(some) > 1}
+    names = {word: name for word, name in names.items() if not _HAS_UNSPACED.match(name)}
+    asked = _DEFINITION.fullmatch(query)
     return QueryTerms(
-        terms=[term for found in words for term in found],
-        names=[found[0] for found in words if len(found) > 1 and not _HAS_UNSPACED.match(found[0])],
-        is_name=bool(words) and not unspaced and len(query.split()) == 1,
+        terms=[term for some in found for term in some],
+        names=list(names.values()),
+        defined=list(dict.fromkeys([*names, *([asked[1]] if asked else [])])),
+        is_name=bool(found) and not _HAS_UNSPACED.search(query) and len(query.split()) == 1,
     )
 
 
-def _by_word(text: str) -> list[tuple[str, ...]]:
-    words = _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(unicodedata.normalize("NFKC", text))
+def _words(text: str) -> list[str]:
+    return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(unicodedata.normalize("NFKC", text))
+
+
+def _by_word(words: list[str]) -> list[tuple[str, ...]]:
     return [_cached(word) if len(word) <= _LONGEST else _terms_of(word) for word in words]
 
 

@@ -133,3 +133,21 @@ def test_names_of_a_query(query: str, names: str, is_name: bool) -> None:
     found = query_terms(query)
     assert (found.terms, found.is_name) == (terms(query), is_name)
     assert found.names == names.split()
+
+
+@pytest.mark.parametrize(
+    ("query", "defined"),
+    [
+        ("Console", ["Console"]),
+        (" class  Console ", ["Console"]),
+        ("def add_row()", ["add_row"]),
+        ("Table.add_row", ["Table.add_row"]),
+        ("where is getUserId used by add_row", ["getUserId", "add_row"]),
+        ("how tides rise", []),
+        ("def", ["def"]),
+        ("a-b", []),
+        ("东站", ["东站"]),
+    ],
+)
+def test_what_a_query_may_ask_the_definition_of(query: str, defined: list[str]) -> None:
+    assert query_terms(query).defined == defined
