@@ -37,9 +37,11 @@ def run(command: Sequence[object]) -> Measured:
     process with children it is the sum of all peaks, which is at least what they held at one time.
     """
     words = [str(word) for word in command]
+    # Packages are installed with their bytecode; a checkout's is written at its first run, if that is not forbidden.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         started = time.perf_counter()
-        process = subprocess.Popen(words, stdout=output, stderr=errors)
+        process = subprocess.Popen(words, stdout=output, stderr=errors, env=environment)
         watch = _Watch(process.pid)
         status = process.wait()
         seconds = time.perf_counter() - started
