@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retrieval.counts import many
 from retrieval.eval import svg
-from retrieval.eval.markup import clean, cut, fixed, html_text, many, markdown_text, milliseconds, probability, signed
+from retrieval.eval.markup import clean, cut, fixed, html_text, markdown_text, milliseconds, probability, signed
 from retrieval.eval.metrics import Counts, Scores
 from retrieval.eval.plots import difference_plot, latency_plot, metric_plot, recall_plot
 from retrieval.eval.svg import Scale
