@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -248,6 +248,19 @@ class DocumentStream:
         self._digests, self._chosen_anew = digests, chosen_anew
         return gone
 
+    def vanished(self, fresh: Set[str]) -> set[str]:
+        """Says which of the ids that `leave_out` was given are no documents any more, after an iteration.
+
+        Args:
+            fresh: ids of the documents that it yielded.
+
+        Raises:
+            DataError: one of them is also that of a file that has not changed.
+        """
+        if twice := fresh & self.unchanged:
+            raise _in_two_folders(min(twice))
+        return self._digests.keys() - fresh - self.unchanged
+
     def fingerprint(self) -> str | None:
         """Identifies the input by names, sizes, times of change and settings; None with standard input.
 
@@ -384,7 +397,7 @@ class DocumentStream:
 
     def _unchanged(self, doc_id: str) -> None:
         if doc_id in self.unchanged:
-            raise in_two_folders(doc_id)
+            raise _in_two_folders(doc_id)
         self.unchanged.add(doc_id)
 
     def _files(self, source: _Source) -> list[Found]:
@@ -405,7 +418,7 @@ class DocumentStream:
         return [Found(source.path, path.name, status.st_size, status.st_mtime_ns, wanted=True)]
 
 
-def in_two_folders(doc_id: str) -> DataError:
+def _in_two_folders(doc_id: str) -> DataError:
     """Says that an id is not one document's."""
     return DataError(f"id {doc_id!r} is in two of the folders; index them by their common parent")
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from retrieval.balance import SAMPLE, SampledPassage, untuned_fusion
 from retrieval.chunking import PassageVectors
 from retrieval.counts import many
-from retrieval.documents import DocumentSettings, DocumentStream, in_two_folders
+from retrieval.documents import DocumentSettings, DocumentStream
 from retrieval.encoder import BiEncoder, EncoderSettings
 from retrieval.errors import ConfigError, DataError, IndexMismatchError
 from retrieval.hybrid import Fusion
@@ -338,9 +338,7 @@ def sync_documents(
             for ids in writer.kept_ids():
                 fresh.update(ids.to_pylist())
                 yield ids
-            if twice := fresh & stream.unchanged:
-                raise in_two_folders(min(twice))
-            gone.update(digests.keys() - fresh - stream.unchanged)
+            gone.update(stream.vanished(fresh))
             if too_many := _too_many_deletes(known, stream, len(gone), len(digests), max_deletes):
                 raise ConfigError(too_many)
             yield pa.array(sorted(gone), pa.string())
@@ -397,9 +395,7 @@ def preview_sync(
     notices = _other_trees(stream, index.manifest.trees)
     stream.leave_out(digests, chosen_anew=bool(notices))
     fresh = {doc_id for batch in stream for doc_id in batch["doc_id"].to_pylist()}
-    if twice := fresh & stream.unchanged:
-        raise in_two_folders(min(twice))
-    vanished = digests.keys() - fresh - stream.unchanged
+    vanished = stream.vanished(fresh)
     return SyncPreview(
         new=sorted(fresh - digests.keys()),
         changed=sorted(fresh & digests.keys()),
