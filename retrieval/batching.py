@@ -37,6 +37,25 @@ def token_batches(lengths: Sequence[int] | np.ndarray, budget: int, *, same_leng
     return batches
 
 
+def padded_lengths(lengths: np.ndarray, most: int | None) -> np.ndarray:
+    """Lengths up to which texts are padded where compiling for every single one would cost more than padding does.
+
+    At most eight lie between a power of two and the next, so an eighth is added at most, and never more than 31 tokens.
+
+    Args:
+        lengths: Tokens of each text, (n,) int64, at least 1.
+        most: The longest input that there may be, or None.
+
+    Returns:
+        (n,) int64; that of a text depends on its own length only.
+    """
+    octave = np.frexp(lengths.astype(np.float64))[1] - 1
+    step = 1 << np.clip(octave - 3, 0, 5).astype(np.int64)
+    padded = -(-lengths // step) * step
+    capped = padded if most is None else np.maximum(lengths, np.minimum(padded, most))
+    return np.asarray(capped)
+
+
 def filled(rows: np.ndarray, length: int, minimum: int) -> np.ndarray:
     """Repeat the rows of a batch until it holds at least ``minimum`` tokens.
 

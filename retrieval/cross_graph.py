@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from retrieval.cross_model import TorchPairs, load_network, pair_spec, transformer_folder
 from retrieval.errors import ModelError
-from retrieval.graphs import Cached, Graph, Probe, forked
+from retrieval.graphs import Cached, Graph, Padding, Probe, forked
 from retrieval.models import ResolvedModel
 from retrieval.pairs import PairSpec, PairTokens
 from retrieval.runtime import load_torch
 from retrieval.texts import bare_tokenizer
 
 _PROBE = ("how far did the lake rise?", "Measured at 6:40 a.m., the Überlauf of lake 七 rose by 12.5 cm # metres")
-_PROBE_WORDS = (4, 0, 1, 9, 60, 200, 500)  # of the passage; beyond any local attention
+_PROBE_LENGTHS = (24, 0, 18, 33, 130, 258, 600)  # of pairs in tokens, as far as they can be; beyond any local attention
 
 
 class PairGraph:
@@ -54,6 +55,10 @@ class PairGraph:
     def workers(self) -> int:
         """See `PairNetwork`."""
         return 1 if forked() else self._graph.streams
+
+    def padded(self, lengths: np.ndarray) -> np.ndarray:
+        """See `PairNetwork`."""
+        return lengths if forked() else self._graph.padded(lengths)
 
     def logits(self, inputs: Mapping[str, np.ndarray], *, alone: bool = True) -> np.ndarray:
         """See `PairNetwork`."""
@@ -108,27 +113,31 @@ def _convert(cached: Cached, found: ResolvedModel) -> None:
     network, tokenizer = _in_torch(found)
     spec = pair_spec(found, transformer_folder(found), network, tokenizer)
     plain = TorchPairs(network, with_types=spec.with_types)
-    inputs = [name for name in plain.inputs if name != "attention_mask"]  # nothing is padded, so there is no mask
+    inputs = list(plain.inputs)
 
     class Whole(torch.nn.Module):  # type: ignore[name-defined,misc]
-        """The network over pairs without padding."""
+        """The network, whose mask may be left out."""
 
         def __init__(self) -> None:
             super().__init__()
             self.network = network
 
-        def forward(self, input_ids: Any, token_type_ids: Any = None) -> Any:
+        def forward(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Any:
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-            return self.network(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **types).logits
+            return self.network(input_ids=input_ids, attention_mask=mask, **types).logits
 
     tokens = PairTokens.of(tokenizer, max_length=spec.limit, model=found.name, prompt=spec.prompt)
+    query, passage = _PROBE
+    longest = tokens.pieces([(query, " ".join([passage] * _PROBE_LENGTHS[-1]))])[0][0]
     probes = []
-    for words in _PROBE_WORDS:
-        query, passage = _PROBE
-        text = " ".join(np.resize(passage.split(), words))
-        pieces, _ = tokens.pieces([(query, text)])
-        batch = tokens.batch([pieces[0], pieces[0]])
+    for length in _PROBE_LENGTHS:
+        size = min(max(0, length - longest.length + len(longest.passage)), len(longest.passage))
+        cut = longest.length - len(longest.passage) + size
+        piece = replace(longest, passage=longest.passage[:size], length=cut)
+        batch = tokens.batch([piece, piece])
         batch["input_ids"][1] = np.roll(batch["input_ids"][1], 1)
         probes.append(Probe(inputs={name: batch[name] for name in inputs}, output=plain.logits(batch)))
     facts = {"spec": spec.to_dict(), "inputs": inputs}
-    cached.convert(Whole().eval(), probes, bare_tokenizer(tokenizer, found.name), facts, per_row=False)
+    bare, padding = bare_tokenizer(tokenizer, found.name), Padding(token=spec.pad, most=spec.positions)
+    cached.convert(Whole().eval(), probes, bare, facts, padding=padding, per_row=False)

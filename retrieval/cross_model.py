@@ -126,6 +126,10 @@ class TorchPairs:
         if with_types and "token_type_ids" in accepted:
             self.inputs += ("token_type_ids",)
 
+    def padded(self, lengths: np.ndarray) -> np.ndarray:
+        """See `pairs.PairNetwork`."""
+        return lengths
+
     def logits(self, inputs: Mapping[str, np.ndarray], *, alone: bool = True) -> np.ndarray:
         """Read one batch: (batch, labels) float32."""
         torch = load_torch()

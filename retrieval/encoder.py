@@ -17,9 +17,9 @@ import numpy as np
 from retrieval.batching import token_batches
 from retrieval.chunking import PassageVectors, is_blank, windows
 from retrieval.counts import many
-from retrieval.errors import ConfigError, DataError, ModelError
+from retrieval.errors import ConfigError, DataError
 from retrieval.models import ResolvedModel, fingerprint, resolve
-from retrieval.runtime import choose_device, choose_dtype, prefers_openvino, require_finite, run_batches
+from retrieval.runtime import choose_device, choose_dtype, require_finite, run_batches, try_openvino
 from retrieval.texts import TextModel
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -373,7 +373,7 @@ class BiEncoder:
         unique = [np.frombuffer(one, dtype=np.int32) for one in rows]
         self.notices["texts_encoded"] += len(unique)
         self.notices["texts_reused"] += len(tokens) - len(unique)
-        lengths = np.array([len(one) + self._model.spec.frame.size for one in unique], dtype=np.int64)
+        lengths = model.padded(np.array([len(one) + self._model.spec.frame.size for one in unique], dtype=np.int64))
         on_cpu = self.settings.device == "cpu"
         batches = token_batches(lengths, self.settings.batch_tokens or 1, same_length=on_cpu)
         # as sentence-transformers measures it: what stands before the text when the prompt is tokenised alone
@@ -399,23 +399,23 @@ def _loaded(resolved: ResolvedModel, sha256: str, settings: EncoderSettings) -> 
         ModelError: It cannot be loaded, or not by the runtime that is asked for.
         ConfigError: Settings that contradict each other.
     """
-    if prefers_openvino(
-        settings.runtime,
+
+    def graph() -> tuple[TextModel, EncoderSettings]:
+        from retrieval.sentence_graph import load_sentence_graph
+
+        found, dtype = load_sentence_graph(resolved, sha256=sha256, pooling=settings.pooling, dtype=settings.dtype)
+        return found, replace(settings, runtime="openvino", dtype="int8" if settings.dtype == "int8" else dtype)
+
+    by_openvino = try_openvino(
+        graph,
+        runtime=settings.runtime,
         device=settings.device,
         dtype=settings.dtype,
         folder=resolved.folder,
         trust_remote_code=settings.trust_remote_code,
-    ):
-        from retrieval.sentence_graph import load_sentence_graph
-
-        try:
-            graph, dtype = load_sentence_graph(resolved, sha256=sha256, pooling=settings.pooling, dtype=settings.dtype)
-            exact = settings.dtype != "int8"
-            return graph, replace(settings, runtime="openvino", dtype=dtype if exact else "int8")
-        except ModelError as error:
-            if settings.runtime == "openvino":
-                raise
-            logger.warning("%s; torch runs it (--runtime torch ends this note)", error)
+    )
+    if by_openvino is not None:
+        return by_openvino
     from retrieval.sentence_model import load_sentence_model
 
     settings = replace(settings, runtime="torch", dtype=choose_dtype(settings.dtype, settings.device))

@@ -1,7 +1,7 @@
 """OpenVINO graphs: made once from a torch module, checked against it, kept in the user's cache, run on the CPU.
 
 A graph in the cache is enough to run a model: neither torch nor transformers is needed then. It gives the same bits
-for an input alone, in any batch of inputs of its length, and from any number of threads (tests hold it to that).
+for an input alone, in any batch of inputs of its padded length, and from any number of threads (tests hold it to that).
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from retrieval.batching import padded_lengths
 from retrieval.errors import MissingDependencyError, ModelError
 from retrieval.runtime import load_torch, quiet_loading
 
-_FORMAT = 1  # of a folder in the cache, and of how graphs are made
+_FORMAT = 2  # of a folder in the cache, and of how graphs are made
 _FACTS = "graph.json"
 _SHAPES = 16  # of inputs, for which a graph that reads many batches keeps compiled code: each takes about a megabyte
 _KEPT = 16  # graphs in the cache; those that were not used for longest go
@@ -37,7 +38,7 @@ _LEAST_AGREEMENT = {"float32": 0.9999, "bfloat16": 0.999, "int8": 0.95}
 _HEAD = 2  # matrix products of a classification head, of every family: in int8 they spoil what the others found
 CALIBRATION = 32
 """How many inputs a quantisation looks at; twice as many were not better."""
-_PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}  # int8: of what was not quantised
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
 _PROCESS = os.getpid()
 
@@ -74,18 +75,36 @@ def forked() -> bool:
     return os.getpid() != _PROCESS
 
 
-class Graph:
-    """A network compiled for this processor. Safe to use from several threads."""
+@dataclass(frozen=True, kw_only=True)
+class Padding:
+    """How the inputs of a graph that reads a mask are padded: code is compiled for few lengths then.
 
-    def __init__(self, file: Path, dtype: str, *, compiled: Path | None = None) -> None:
+    Attributes:
+        token: Id of the padding token.
+        most: Tokens of the longest input that the network takes, or None.
+    """
+
+    token: int
+    most: int | None
+
+
+class Graph:
+    """A network compiled for this processor. Safe to use from several threads.
+
+    Attributes:
+        dtype: The number format in which it computes what is not quantised.
+    """
+
+    def __init__(self, file: Path, dtype: str, padding: Padding | None, *, compiled: Path | None = None) -> None:
         """Prepare to run a graph; it is compiled when it is first run.
 
         Args:
             file: The graph, model.xml with model.bin beside it.
-            dtype: float32, bfloat16 or int8.
+            dtype: float32 or bfloat16, of what is not quantised.
+            padding: How inputs are padded; None: not at all, and the graph reads no mask.
             compiled: Where what was compiled is kept, which halves the time of the next process; None: nowhere.
         """
-        self._file, self._dtype, self._kept = file, dtype, compiled
+        self._file, self.dtype, self._padding, self._kept = file, dtype, padding, compiled
         self._lock = threading.Lock()
         self._compiled: dict[bool, Any] = {}
         self._idle: dict[bool, list[Any]] = {True: [], False: []}  # requests that no call uses now
@@ -95,11 +114,25 @@ class Graph:
         """How many threads should call `run` at once for most throughput."""
         return int(self._network(False).get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
 
+    def padded(self, lengths: np.ndarray) -> np.ndarray:
+        """The lengths, (n,) int64, to which inputs of some lengths are padded; a batch's are to have one of them."""
+        return lengths if self._padding is None else padded_lengths(lengths, self._padding.most)
+
+    def fed(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the network reads of some inputs: padded, or without the mask where nothing is padded."""
+        if self._padding is None:
+            return {name: array for name, array in inputs.items() if name != "attention_mask"}
+        length = inputs["input_ids"].shape[1]
+        room = ((0, 0), (0, int(self.padded(np.array([length]))[0]) - length))
+        fills = {"input_ids": self._padding.token}
+        return {name: np.pad(array, room, constant_values=fills.get(name, 0)) for name, array in inputs.items()}
+
     def run(self, inputs: Mapping[str, np.ndarray], *, alone: bool) -> np.ndarray:
         """Run the network.
 
         Args:
-            inputs: Arrays by the names of the module's arguments; the network takes no others.
+            inputs: Arrays by the names of the module's arguments, each (batch, length) int64, `attention_mask` among
+                them; without padding they have all texts of one length.
             alone: All cores for this call, rather than one of several calls at once.
 
         Returns:
@@ -110,7 +143,7 @@ class Graph:
             request = idle.pop()
         except IndexError:  # as many as there are calls at once, and no more: each holds memory of its own
             request = network.create_infer_request()
-        outputs = request.infer(dict(inputs), share_inputs=True)
+        outputs = request.infer(self.fed(inputs), share_inputs=True)
         result = np.array(outputs[0], dtype=np.float32)
         idle.append(request)
         return result
@@ -118,7 +151,7 @@ class Graph:
     def _network(self, alone: bool) -> Any:
         with self._lock:
             if alone not in self._compiled:
-                options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _PRECISIONS[self._dtype]}
+                options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _PRECISIONS[self.dtype]}
                 if alone:
                     options["PERFORMANCE_HINT"] = "LATENCY"
                 else:  # many batches, sorted by length: what was compiled for one length is not needed again
@@ -181,7 +214,9 @@ class Cached:
         return self._graph("model.xml", dtype)
 
     def _graph(self, name: str, dtype: str) -> Graph:
-        return Graph(self.folder / name, dtype, compiled=self.folder / "compiled")
+        padding = self.facts["padding"]
+        compiled = self.folder / "compiled"
+        return Graph(self.folder / name, dtype, padding and Padding(**padding), compiled=compiled)
 
     def tokenizer(self) -> Any:
         """Return the tokenizer that was stored beside the graph."""
@@ -193,14 +228,15 @@ class Cached:
         """Say in what format the graph computes where `wanted` is asked for.
 
         Returns:
-            `wanted`; for auto and int8 bfloat16, if this processor has it and the graph agrees with its model in it.
+            `wanted`; for auto, and for what int8 leaves, bfloat16 if this processor has it and the graph agrees with
+            its model in it, else float32.
 
         Raises:
             ModelError: The graph does not agree with its model in this format.
         """
         bfloat16 = self.facts["agreement"].get("bfloat16", 0.0)
         sound = bfloat16 >= _LEAST_AGREEMENT["bfloat16"]
-        if wanted in ("auto", "int8"):  # int8: until there are texts to quantise it with
+        if wanted in ("auto", "int8"):
             return "bfloat16" if sound and has_bfloat16() else "float32"
         if wanted == "bfloat16" and not sound:
             raise ModelError(f"in bfloat16 it does not agree with torch ({bfloat16:.4f}); use float32")
@@ -228,15 +264,25 @@ class Cached:
             raise ModelError(f"model {name} is not run by OpenVINO: {error}") from error
 
     def convert(
-        self, module: Any, probes: Sequence[Probe], tokenizer: Any, facts: Mapping[str, Any], *, per_row: bool
+        self,
+        module: Any,
+        probes: Sequence[Probe],
+        tokenizer: Any,
+        facts: Mapping[str, Any],
+        *,
+        padding: Padding,
+        per_row: bool,
     ) -> None:
         """Make the graph of a module, check it, and put it into the cache.
 
+        One that does not agree with the module on padded inputs is made for inputs without padding.
+
         Args:
-            module: A torch module in evaluation mode, on the CPU, in float32.
+            module: A torch module in evaluation mode, on the CPU, in float32; `attention_mask` is optional.
             probes: Inputs of several shapes, the first of which is traced, and the module's outputs.
             tokenizer: Stored beside the graph.
             facts: Stored with the graph; JSON types.
+            padding: How its inputs can be padded.
             per_row: Whether every row of an output has to agree, or all numbers together.
 
         Raises:
@@ -246,15 +292,22 @@ class Cached:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder.parent))
         try:
-            _trace(module, probes[0].inputs, work / "model.xml")
-            agreement = {}
-            for dtype in ("float32", *(["bfloat16"] if has_bfloat16() else [])):
-                agreement[dtype] = min(_agreements(Graph(work / "model.xml", dtype), probes, per_row))
+            try:
+                agreement = _made(module, probes, work / "padded.xml", padding, per_row)
+                padded = all(found >= _LEAST_AGREEMENT[dtype] for dtype, found in agreement.items())
+            except ModelError:
+                padded = False
+            if not padded:
+                agreement = _made(module, probes, work / "plain.xml", None, per_row)
             if not agreement["float32"] >= _LEAST_AGREEMENT["float32"]:
                 raise ModelError(f"its OpenVINO graph does not agree with torch ({agreement['float32']:.4f})")
+            for suffix in (".xml", ".bin"):
+                (work / "padded" if padded else work / "plain").with_suffix(suffix).replace(work / f"model{suffix}")
+                (work / "padded").with_suffix(suffix).unlink(missing_ok=True)
             tokenizer.save(str(work / "tokenizer.json"))
             sizes = {path.name: path.stat().st_size for path in work.iterdir()}
-            self._publish(work, {**facts, "agreement": agreement, "files": sizes})
+            how = {"padding": asdict(padding) if padded else None, "agreement": agreement}
+            self._publish(work, {**facts, **how, "files": sizes})
         except ModelError as error:
             for path in work.iterdir():
                 path.unlink()
@@ -270,7 +323,7 @@ class Cached:
 
         Args:
             key: Names the quantisation; the same key gives the same graph, whatever the samples.
-            samples: Inputs of one text each, about `CALIBRATION` of them.
+            samples: Inputs as for `Graph.run`, of one text each, about `CALIBRATION` of them.
             per_row: As in `convert`.
 
         Raises:
@@ -282,16 +335,19 @@ class Cached:
         try:
             sizes: dict[str, int] = json.loads(facts.read_text(encoding="utf-8"))
             if sizes and self._holds(sizes):
-                return self._graph(f"{name}.xml", "int8")
+                return self._graph(f"{name}.xml", self.dtype("int8"))
         except (OSError, ValueError, AttributeError):
             pass
         logger.info("making an 8-bit graph from %d texts", len(samples))
         with tempfile.TemporaryDirectory(prefix=".making-", dir=self.folder.parent) as place:
             work = Path(place) / f"{name}.xml"
-            _quantise(self.folder / "model.xml", samples, work, exact=0 if per_row else _HEAD)
             wanted = self.graph("float32")
+            fed = [wanted.fed(one) for one in samples]
+            _quantise(self.folder / "model.xml", fed, work, exact=0 if per_row else _HEAD)
             probes = [Probe(inputs=one, output=wanted.run(one, alone=True)) for one in samples]
-            agreement = float(np.mean(_agreements(Graph(work, "int8"), probes, per_row)))
+            padding = self.facts["padding"]
+            made = Graph(work, self.dtype("int8"), padding and Padding(**padding))
+            agreement = float(np.mean(_agreements(made, probes, per_row)))
             if not agreement >= _LEAST_AGREEMENT["int8"]:
                 raise ModelError(f"in int8 it does not agree with float32 ({agreement:.4f}); use auto")
             sizes = {path.name: path.stat().st_size for path in sorted(Path(place).iterdir())}
@@ -299,7 +355,7 @@ class Cached:
                 (Path(place) / part).replace(self.folder / part)
             work.with_suffix(".json").write_text(json.dumps(sizes), encoding="utf-8")
             work.with_suffix(".json").replace(facts)
-        return self._graph(f"{name}.xml", "int8")
+        return self._graph(f"{name}.xml", self.dtype("int8"))
 
     def _publish(self, work: Path, facts: dict[str, Any]) -> None:
         """Give a finished folder its name; another process may have been faster with the same."""
@@ -322,6 +378,17 @@ def _age(path: Path) -> float:
         return -path.stat().st_mtime
     except OSError:
         return math.inf
+
+
+def _made(module: Any, probes: Sequence[Probe], file: Path, padding: Padding | None, per_row: bool) -> dict[str, float]:
+    """Write the graph of a module, and say how well it agrees with it at least, by number format.
+
+    Raises:
+        ModelError: It cannot be traced.
+    """
+    graphs = [Graph(file, dtype, padding) for dtype in ("float32", *(["bfloat16"] if has_bfloat16() else []))]
+    _trace(module, graphs[0].fed(probes[0].inputs), file)
+    return {graph.dtype: min(_agreements(graph, probes, per_row)) for graph in graphs}
 
 
 def _trace(module: Any, inputs: Mapping[str, np.ndarray], file: Path) -> None:

@@ -87,11 +87,14 @@ class PairNetwork(Protocol):
     def workers(self) -> int:
         """How many threads should call ``logits`` at once where there are many batches."""
 
+    def padded(self, lengths: np.ndarray) -> np.ndarray:
+        """The lengths of the batches to which pairs of some lengths belong, (n,) int64; each by its own length only."""
+
     def logits(self, inputs: Mapping[str, np.ndarray], *, alone: bool) -> np.ndarray:
         """Read one batch.
 
         Args:
-            inputs: What ``PairTokens.batch`` gives. On a CPU all pairs have one length.
+            inputs: What ``PairTokens.batch`` gives. On a CPU all pairs are padded to one length.
             alone: Whether this is the only call at the moment, and may use all cores.
 
         Returns:

@@ -19,11 +19,11 @@ import numpy as np
 
 from retrieval.batching import token_batches
 from retrieval.calibration import Calibration
-from retrieval.errors import ConfigError, DataError, ModelError
+from retrieval.errors import ConfigError, DataError
 from retrieval.mixture import Mixture
 from retrieval.models import ResolvedModel, fingerprint, resolve
 from retrieval.pairs import PairNetwork, PairSpec, PairTokens, Piece
-from retrieval.runtime import choose_device, choose_dtype, prefers_openvino, require_finite, run_batches
+from retrieval.runtime import choose_device, choose_dtype, require_finite, run_batches, try_openvino
 from retrieval.texts import bare_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -169,7 +169,8 @@ class CrossEncoder:
             progress(len(pairs) - len(rows))
 
         network = self._for(pieces)
-        # On a CPU nothing is padded, so that a pair has the same bits alone and in any batch.
+        # On a CPU a pair is padded by its own length only, so that it has the same bits alone and in any batch.
+        lengths = network.padded(lengths)
         batches = token_batches(lengths, self._budget, same_length=network.kind == "cpu")
         workers = network.workers if len(batches) > 1 else 1
 
@@ -235,23 +236,24 @@ def _loaded(
         ModelError: It cannot be loaded, or not by the runtime that is asked for.
         ConfigError: Settings that contradict each other.
     """
-    if prefers_openvino(
-        settings.runtime,
+
+    def graph() -> tuple[PairNetwork, PairSpec, Any, RerankSettings]:
+        from retrieval.cross_graph import load_cross_graph
+
+        read = load_cross_graph(found, sha256=sha256, dtype=settings.dtype)
+        dtype = "int8" if settings.dtype == "int8" else read.dtype
+        return read, read.spec, read.tokenizer, replace(settings, runtime="openvino", dtype=dtype)
+
+    by_openvino = try_openvino(
+        graph,
+        runtime=settings.runtime,
         device=settings.device,
         dtype=settings.dtype,
         folder=found.folder,
         trust_remote_code=settings.trust_remote_code,
-    ):
-        from retrieval.cross_graph import load_cross_graph
-
-        try:
-            graph = load_cross_graph(found, sha256=sha256, dtype=settings.dtype)
-            dtype = "int8" if settings.dtype == "int8" else graph.dtype
-            return graph, graph.spec, graph.tokenizer, replace(settings, runtime="openvino", dtype=dtype)
-        except ModelError as error:
-            if settings.runtime == "openvino":
-                raise
-            logger.warning("%s; torch runs it (--runtime torch ends this note)", error)
+    )
+    if by_openvino is not None:
+        return by_openvino
     from retrieval.cross_model import TorchPairs, load_network, pair_spec, place, transformer_folder
 
     settings = replace(settings, runtime="torch", dtype=choose_dtype(settings.dtype, settings.device))

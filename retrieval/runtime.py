@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ RUNTIMES = ("auto", "torch", "openvino")
 _WORTH_CONVERTING = 16 * 2**20  # bytes of weights: a smaller model is fast anyway
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
+
+_Loaded = TypeVar("_Loaded")
 
 logger = logging.getLogger(__name__)
 
@@ -149,21 +151,40 @@ def use_flash_attention(network: Any, *, device: str, dtype: str) -> bool:
     return getattr(network.config, "_attn_implementation", "") == "flash_attention_2"
 
 
-def prefers_openvino(runtime: str, *, device: str, dtype: str, folder: Path, trust_remote_code: bool) -> bool:
-    """Whether OpenVINO runs a model, if it can.
+def try_openvino(
+    load: Callable[[], _Loaded], *, runtime: str, device: str, dtype: str, folder: Path, trust_remote_code: bool
+) -> _Loaded | None:
+    """Load a model to be run by OpenVINO, if it is to run it and can; a line says why it cannot.
 
     Under ``auto`` it does on a CPU where it is installed, and where the model is large enough to be worth a conversion.
 
     Args:
+        load: Loads it, or raises ModelError.
         runtime: One of ``RUNTIMES``.
         device: What ``choose_device`` returned.
         dtype: One of ``DTYPES``.
         folder: The model's.
         trust_remote_code: Whether the model may run code of its own, which only torch does.
 
+    Returns:
+        What ``load`` returned; None where torch is to run it.
+
     Raises:
         ConfigError: The name is unknown, or the other settings do not fit OpenVINO.
+        ModelError: OpenVINO and nothing else is asked for, and cannot run it.
     """
+    if not _prefers_openvino(runtime, device, dtype, folder, trust_remote_code):
+        return None
+    try:
+        return load()
+    except ModelError as error:
+        if runtime == "openvino":
+            raise
+        logger.warning("%s; torch runs it (--runtime torch ends this note)", error)
+        return None
+
+
+def _prefers_openvino(runtime: str, device: str, dtype: str, folder: Path, trust_remote_code: bool) -> bool:
     if runtime not in RUNTIMES:
         raise ConfigError(f"unknown runtime {runtime!r}; expected one of {', '.join(RUNTIMES)}")
     if runtime == "openvino":

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from retrieval.errors import ModelError
-from retrieval.graphs import CALIBRATION, Cached, Graph, Probe, forked
+from retrieval.graphs import CALIBRATION, Cached, Graph, Padding, Probe, forked
 from retrieval.models import ResolvedModel
 from retrieval.runtime import load_torch
 from retrieval.sentence_model import SentenceModel, load_sentence_model
 from retrieval.texts import TextModel, TextSpec
 
 _PROBE = "Measured at 6:40 a.m., the Überlauf of lake 七 rose by 12.5 cm; def level(x): return x / 2  # metres"
-_PROBE_LENGTHS = (16, 0, 1, 3, 33, 120, 254, 510, 1100)  # tokens; the last are beyond any local attention
+_PROBE_LENGTHS = (16, 0, 1, 3, 33, 128, 256, 510, 1100)  # tokens; the last are beyond any local attention
 
 
 class SentenceGraph(TextModel):
-    """A bi-encoder whose network is an OpenVINO graph; batches hold texts of one length."""
+    """A bi-encoder whose network is an OpenVINO graph."""
 
     def __init__(self, cached: Cached, graph: Graph, *, name: str, torch: Callable[[], SentenceModel]) -> None:
         """Use ``load_sentence_graph``.
@@ -47,18 +47,22 @@ class SentenceGraph(TextModel):
         """See ``TextModel``."""
         return 1 if forked() else self._graph.streams
 
+    def padded(self, lengths: np.ndarray) -> np.ndarray:
+        """See ``TextModel``."""
+        return lengths if forked() else self._graph.padded(lengths)
+
     def forward(self, tokens: Sequence[np.ndarray], *, prompt_length: int = 0, alone: bool = True) -> np.ndarray:
         """See ``TextModel``; a graph is made only of models for which the prompt's length does not matter."""
         if forked():
             return self._torch().forward(tokens)
-        return self._graph.run(_named(self.inputs(tokens)), alone=alone)
+        return self._graph.run(self.inputs(tokens), alone=alone)
 
     def quantised(self, tokens: Sequence[np.ndarray], key: str | None) -> SentenceGraph:
         """See ``TextModel``, and ``graphs.Cached.quantised``."""
         chosen = [tokens[row] for row in np.unique(np.linspace(0, len(tokens) - 1, CALIBRATION).astype(int))]
         if key is None:
             key = hashlib.sha256(b"\0".join(one.tobytes() for one in chosen)).hexdigest()[:16]
-        samples = [_named(self.inputs([one])) for one in chosen]
+        samples = [self.inputs([one]) for one in chosen]
         try:
             graph = self._cached.quantised(key, samples, per_row=True)
         except (ModelError, OSError) as error:
@@ -110,14 +114,15 @@ def _convert(cached: Cached, resolved: ResolvedModel, pooling: str | None) -> No
         raise ModelError("its pooling leaves out prompts")
 
     class Whole(torch.nn.Module):  # type: ignore[name-defined,misc]
-        """All modules as one, over texts without padding."""
+        """All modules as one."""
 
         def __init__(self, modules: Any) -> None:
             super().__init__()
             self.parts = modules
 
-        def forward(self, input_ids: Any, token_type_ids: Any = None) -> Any:
-            features = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+        def forward(self, input_ids: Any, attention_mask: Any = None, token_type_ids: Any = None) -> Any:
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            features = {"input_ids": input_ids, "attention_mask": mask}
             if token_type_ids is not None:
                 features["token_type_ids"] = token_type_ids
             for module in self.parts:
@@ -126,7 +131,8 @@ def _convert(cached: Cached, resolved: ResolvedModel, pooling: str | None) -> No
 
     probes = _probes(model)
     facts = {"spec": model.spec.to_dict(), "dim": probes[0].output.shape[1]}
-    cached.convert(Whole(model.model).eval(), probes, model.tokenizer, facts, per_row=True)
+    padding = Padding(token=model.spec.pad, most=model.spec.limit)
+    cached.convert(Whole(model.model).eval(), probes, model.tokenizer, facts, padding=padding, per_row=True)
 
 
 def _probes(model: SentenceModel) -> list[Probe]:
@@ -136,10 +142,5 @@ def _probes(model: SentenceModel) -> list[Probe]:
     probes = []
     for length in dict.fromkeys(min(length, most) for length in _PROBE_LENGTHS):
         tokens = [np.resize(np.roll(words, -shift), length) for shift in (0, 5)]
-        probes.append(Probe(inputs=_named(model.inputs(tokens)), output=model.forward(tokens)))
+        probes.append(Probe(inputs=model.inputs(tokens), output=model.forward(tokens)))
     return probes
-
-
-def _named(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs that a graph takes: nothing is padded, so there is no mask."""
-    return {name: array for name, array in inputs.items() if name != "attention_mask"}

@@ -82,6 +82,10 @@ class TextModel:
         """How many threads should call ``forward`` at once where there are many batches."""
         return 1
 
+    def padded(self, lengths: np.ndarray) -> np.ndarray:
+        """The lengths of the batches to which texts of some lengths belong, (n,) int64; each by its own length only."""
+        return lengths
+
     def tokenize(self, texts: Sequence[str]) -> list[Any]:
         """Tokenise whole texts, without special tokens: encodings of the tokenizers package, one a text."""
         found: list[Any] = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
@@ -107,7 +111,7 @@ class TextModel:
     def forward(self, tokens: Sequence[np.ndarray], *, prompt_length: int = 0, alone: bool = True) -> np.ndarray:
         """Run one batch through all modules.
 
-        On a CPU all texts of the batch must have one length; each row's bits then depend on no other row.
+        On a CPU all texts of the batch must be padded to one length; each row's bits then depend on no other row.
 
         Args:
             tokens: (batch,) ids of each text, without special tokens.

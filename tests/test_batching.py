@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.batching import filled, token_batches
+from retrieval.batching import filled, padded_lengths, token_batches
 
 LENGTHS = st.lists(st.integers(0, 50), max_size=80)
 
@@ -37,3 +37,26 @@ def test_filling_keeps_the_rows_in_front(count: int, length: int, minimum: int) 
     assert more[:count].tolist() == rows.tolist()
     assert len(more) * max(1, length) >= minimum
     assert set(more.tolist()) == set(rows.tolist())
+
+
+@given(lengths=st.lists(st.integers(1, 20_000), min_size=1), most=st.none() | st.integers(1, 20_000))
+def test_padded_lengths_are_few_and_little_longer(lengths: list[int], most: int | None) -> None:
+    exact = np.array([min(length, most or length) for length in lengths])
+    padded = padded_lengths(exact, most)
+    assert ((padded >= exact) & (padded <= exact * 9 / 8) & (padded < exact + 32)).all()
+    assert most is None or padded.max() <= most
+    assert padded.tolist() == [int(padded_lengths(exact[row : row + 1], most)[0]) for row in range(len(exact))]
+
+
+def test_padded_lengths_of_an_octave_are_eight() -> None:
+    assert len(set(padded_lengths(np.arange(129, 257), None).tolist())) == 8
+    assert padded_lengths(np.array([0, 1, 15, 17, 33, 129, 257, 513]), 512).tolist() == [
+        0,
+        1,
+        15,
+        18,
+        36,
+        144,
+        288,
+        513,
+    ]

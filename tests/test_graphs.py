@@ -127,7 +127,7 @@ def test_a_graph_that_disagrees_is_refused_and_remembered(cache: Path) -> None:
     class Fickle(torch.nn.Module):
         """Does something else with long inputs, which a trace of a short one does not show."""
 
-        def forward(self, input_ids: Any) -> Any:
+        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
             values = input_ids.float()
             return values if input_ids.shape[1] < 9 else -values
 
@@ -137,14 +137,29 @@ def test_a_graph_that_disagrees_is_refused_and_remembered(cache: Path) -> None:
 
     def probe(length: int) -> graphs.Probe:
         ids = np.arange(1, 1 + 2 * length).reshape(2, length)
-        return graphs.Probe(inputs={"input_ids": ids}, output=Fickle()(torch.from_numpy(ids)).numpy())
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        return graphs.Probe(inputs=inputs, output=Fickle()(torch.from_numpy(ids)).numpy())
 
-    cached = graphs.Cached("test", "0" * 64)
+    cached, padding = graphs.Cached("test", "0" * 64), graphs.Padding(token=0, most=None)
     with pytest.raises(ModelError, match=r"does not agree with torch \(-1\.0000\)"):
-        cached.convert(Fickle().eval(), [probe(5), probe(12)], NoTokenizer(), {}, per_row=True)
+        cached.convert(Fickle().eval(), [probe(5), probe(12)], NoTokenizer(), {}, padding=padding, per_row=True)
     again = graphs.Cached("test", "0" * 64)
     assert "does not agree" in again.facts["refused"]
     assert [path.name for path in again.folder.parent.iterdir()] == [again.folder.name]  # nothing is left over
+
+
+def test_a_model_that_padding_disturbs_is_not_padded(tiny: Any, tmp_path: Path) -> None:
+    """Padding that sees nothing but padding in its local attention gives NaN, which spoils all that attends to it."""
+    folder = shutil.copytree(tiny("long"), tmp_path / "narrow")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "local_attention": 8}))
+    narrow, wide = encoder(folder, dtype="float32"), encoder(tiny("long"), dtype="float32")
+    for ours, padded in ((narrow, False), (wide, True)):
+        facts = graphs.Cached("bi-encoder", str(ours.identity["sha256"])).facts
+        assert (facts["padding"] is not None) == padded
+    torch = encoder(folder, runtime="torch")
+    texts = [" ".join(TEXTS * number) for number in range(1, 30)]
+    np.testing.assert_allclose(narrow.encode_queries(texts), torch.encode_queries(texts), atol=2e-5)
 
 
 @pytest.mark.parametrize("damage", ["shorter", "missing", "no facts", "broken facts"])
