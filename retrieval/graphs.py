@@ -156,6 +156,9 @@ class Graph:
                     options["PERFORMANCE_HINT"] = "LATENCY"
                 else:  # many batches, sorted by length: what was compiled for one length is not needed again
                     options |= {"PERFORMANCE_HINT": "THROUGHPUT", "CPU_RUNTIME_CACHE_CAPACITY": _SHAPES}
+                threads = os.environ.get("OMP_NUM_THREADS", "")  # which torch and FAISS follow by themselves
+                if threads.isdecimal() and int(threads):
+                    options["INFERENCE_NUM_THREADS"] = int(threads)
                 if self._kept is not None:  # OpenVINO finds out itself whether it fits, and is whole
                     options |= {"CACHE_DIR": str(self._kept), "CACHE_MODE": "OPTIMIZE_SIZE"}
                 self._compiled[alone] = _core().compile_model(str(self._file), "CPU", options)

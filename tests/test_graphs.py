@@ -89,6 +89,14 @@ def test_bfloat16_is_close_and_chosen_where_the_processor_has_it() -> None:
     assert cosines.min() > 0.9995
 
 
+def test_threads_are_limited_as_for_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    ours = encoder(None)
+    ours.encode_queries(TEXTS * 9)
+    network = ours._model._graph._network(False)  # type: ignore[attr-defined]
+    assert (network.get_property("INFERENCE_NUM_THREADS"), ours._model.workers) == (1, 1)
+
+
 def test_auto_takes_openvino_for_large_models_on_the_processor(tiny: Any) -> None:
     assert encoder(None, runtime="auto", device="cpu").settings.runtime == "openvino"
     assert encoder(tiny("mean"), runtime="auto").settings.runtime == "torch"
