@@ -16,7 +16,9 @@ import argparse
 import ast
 import gzip
 import hashlib
+import importlib.util
 import json
+import math
 import random
 import re
 import sys
@@ -89,7 +91,8 @@ def prose(text: str, path: Path) -> str:
     if path.suffix == ".html":
         from bs4 import BeautifulSoup
 
-        return BeautifulSoup(text, "html.parser").get_text("\n")
+        parser = "lxml" if importlib.util.find_spec("lxml") else "html.parser"  # ten times as fast
+        return BeautifulSoup(text, parser).get_text("\n")
     if MANUAL.search(path.name):
         text = "\n".join("" if line[:1] in (".", "'") else line for line in text.split("\n"))
         return ROFF.sub("", text).replace("\\-", "-").replace("\\", "")
@@ -105,12 +108,17 @@ def short_sentences(text: str) -> Iterator[str]:
                 yield sentence
 
 
-def gather(options: argparse.Namespace) -> list[str]:
-    """Distinct sentences in a seeded order; says how many each source has that no earlier one had."""
+def gather(options: argparse.Namespace, enough: float) -> list[str]:
+    """Distinct sentences in a seeded order; says how many each source has that no earlier one had.
+
+    Once there are enough no further source is read.
+    """
     sources = [(str(options.data), collections(options.data)), ("docstrings and packages", docstrings())]
     sources += [(str(folder), documentation(folder)) for folder in options.documentation]
     found: dict[str, None] = {}
     for name, texts in sources:
+        if len(found) >= enough:
+            break
         before = len(found)
         for text in texts:
             found.update(dict.fromkeys(short_sentences(text)))
@@ -126,7 +134,7 @@ def fixed_sentences(options: argparse.Namespace) -> list[str]:
     path = options.folder / "sentences.txt"
     wanted = options.passages + options.queries
     if not path.exists():
-        found = gather(options)
+        found = gather(options, wanted)
         if len(found) < wanted:
             sys.exit(f"{wanted:,} are wanted; name more texts with --documentation, or fewer --passages")
         options.folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +192,7 @@ def main() -> None:
     parser.add_argument("--count", action="store_true", help="Only count the sentences.")
     options = parser.parse_args()
     if options.count:
-        gather(options)
+        gather(options, math.inf)
         return
     texts = fixed_sentences(options)
     # a sentence is one row, even one of very long words
