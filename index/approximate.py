@@ -263,7 +263,7 @@ class Beam:
 
 
 _UNTUNED = {"nprobe": 8, "efSearch": 64}
-_EF_CONSTRUCTION = 100
+_EF_CONSTRUCTION = 200
 
 
 def blocks_without(source: VectorSource, without: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
