@@ -215,8 +215,8 @@ class Segment:
                 section = self._array("section", index)
                 same = pc.or_kleene(pc.equal(section, name), pc.ends_with(section, f".{name}"))
                 rows.append(np.flatnonzero(np.from_dlpack(pc.fill_null(same, False).cast(pa.uint8()))) + start)
-        found = np.concatenate(rows)
-        first = [row for row in found.tolist() if row - 1 not in found or self.cells(row, ("passage",)) == [0]]
+        found = dict.fromkeys(np.concatenate(rows).tolist())
+        first = [row for row in found if row - 1 not in found or self.cells(row, ("passage",)) == [0]]
         return np.array([row for row in first if self.cells(row, ("kind",))[0] in CODE_KINDS], np.int64)
 
     def damaged(self) -> IndexFormatError:

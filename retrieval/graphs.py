@@ -217,9 +217,11 @@ class Cached:
         return self._graph("model.xml", dtype)
 
     def _graph(self, name: str, dtype: str) -> Graph:
-        padding = self.facts["padding"]
-        compiled = self.folder / "compiled"
-        return Graph(self.folder / name, dtype, padding and Padding(**padding), compiled=compiled)
+        return Graph(self.folder / name, dtype, self._padding(), compiled=self.folder / "compiled")
+
+    def _padding(self) -> Padding | None:
+        found = self.facts["padding"]
+        return found and Padding(**found)
 
     def tokenizer(self) -> Any:
         """Return the tokenizer that was stored beside the graph."""
@@ -348,8 +350,7 @@ class Cached:
             fed = [wanted.fed(one) for one in samples]
             _quantise(self.folder / "model.xml", fed, work, exact=0 if per_row else _HEAD)
             probes = [Probe(inputs=one, output=wanted.run(one, alone=True)) for one in samples]
-            padding = self.facts["padding"]
-            made = Graph(work, self.dtype("int8"), padding and Padding(**padding))
+            made = Graph(work, self.dtype("int8"), self._padding())
             agreement = float(np.mean(_agreements(made, probes, per_row)))
             if not agreement >= _LEAST_AGREEMENT["int8"]:
                 raise ModelError(f"in int8 it does not agree with float32 ({agreement:.4f}); use auto")

@@ -7,6 +7,7 @@ from test_spans import Lines
 
 from retrieval import Retriever, build_index, delete_documents
 from retrieval.hybrid import Fusion
+from retrieval.index.reader import Group
 from retrieval.indexing import set_fusion
 
 USES = "".join(
@@ -51,8 +52,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_definition_comes_first(path: Path, query: str, section: str, line: int) -> None:
-    for group in ("document", "passage"):
-        hit = Retriever.open(path, encoder=Lines()).search(query, 5, group=group)[0]  # type: ignore[arg-type]
+    groups: tuple[Group, ...] = ("document", "passage")
+    for group in groups:
+        hit = Retriever.open(path, encoder=Lines()).search(query, 5, group=group)[0]
         assert (hit.doc_id, hit.section, hit.start_line) == ("defined.py", section, line)
 
 

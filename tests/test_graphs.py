@@ -21,6 +21,7 @@ from retrieval.errors import ConfigError, ModelError
 from retrieval.indexing import build_index
 from retrieval.models import DEFAULT_RERANKER, default_reranker, fingerprint, resolve
 from retrieval.reranker import CrossEncoder, RerankSettings
+from retrieval.sentence_graph import SentenceGraph
 
 if importlib.util.find_spec("openvino") is None:  # not importorskip, which would import it with its telemetry
     pytest.skip("OpenVINO is not installed", allow_module_level=True)
@@ -93,7 +94,8 @@ def test_threads_are_limited_as_for_torch(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     ours = encoder(None)
     ours.encode_queries(TEXTS * 9)
-    network = ours._model._graph._network(False)  # type: ignore[attr-defined]
+    assert isinstance(ours._model, SentenceGraph)
+    network = ours._model._graph._network(False)
     assert (network.get_property("INFERENCE_NUM_THREADS"), ours._model.workers) == (1, 1)
 
 
